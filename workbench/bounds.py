@@ -1,0 +1,55 @@
+"""Upper bounds on decode speed that follow from geometry and bandwidth: computed first, then measured, then compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.geometry import Geometry
+
+
+def ideal_routed_bytes_per_token(geometry: Geometry, bits: int) -> int:
+    """Routed payload of a token at `bits` a weight and nothing else (no scales, no padding)."""
+    return geometry.routed_parameter_uses_per_token * bits // 8
+
+
+def bandwidth_bound_tps(bytes_per_token: float, bandwidth_bytes_per_s: float) -> float:
+    """Tokens/s when bytes alone bind: `bandwidth / bytes a token` (infinite when a token reads nothing)."""
+    return bandwidth_bytes_per_s / bytes_per_token if bytes_per_token > 0 else float("inf")
+
+
+def union_break_even(tau: float, num_experts_per_tok: int) -> float:
+    """Largest union `U_B` that does not raise routed bytes per committed token: `top_k * tau` (AFN-019, H7)."""
+    return num_experts_per_tok * tau
+
+
+def acceptance_needed(union: float, block: int, num_experts_per_tok: int) -> float:
+    """Share of a block's tokens that must be committed for its union to break even: `U_B / (top_k * B)`."""
+    return union / (num_experts_per_tok * block)
+
+
+def expected_union(num_experts: int, top_k: int, block: int) -> float:
+    """Distinct experts of `block` independent uniform draws of `top_k` out of `num_experts`."""
+    return num_experts * (1 - (1 - top_k / num_experts) ** block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCost:
+    """One layer of one token, in nanoseconds, as the dependency bound needs it."""
+
+    pre_router_ns: float
+    """Compute before the router's ids are known: PLE, hyper-connections, GDN or QSA, router."""
+    first_read_ns: float
+    """Time until the first missing record could be ready; 0 where all are resident."""
+    all_reads_ns: float
+    """Time until the last missing record could be ready at the envelope's bandwidth; 0 where all are resident."""
+    experts_ns: float
+    """Compute of all routed experts of the layer."""
+    last_expert_ns: float
+    """Compute of the one expert that must follow the last read."""
+
+
+def dependency_bound_ns(layers: Sequence[LayerCost]) -> float:
+    """Token time when reads overlap all they may: sum of pre-router + max(first read + experts, all reads + last expert)."""
+    return sum(
+        layer.pre_router_ns + max(layer.first_read_ns + layer.experts_ns, layer.all_reads_ns + layer.last_expert_ns)
+        for layer in layers
+    )

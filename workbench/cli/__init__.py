@@ -1,0 +1,36 @@
+"""The `workbench` command. Results go to stdout, progress and logs to stderr; exit statuses are those of DESIGN.md section 13."""
+
+import sys
+
+from cyclopts import App
+
+from workbench import __version__
+from workbench.errors import BadInput, UnmetPrerequisite
+
+app = App(
+    name="workbench",
+    help="Which SSD reads of a mixture-of-experts model can be hidden behind compute, and which mechanism pays?",
+    version=__version__,
+    result_action="return_value",
+)
+
+
+def main() -> None:
+    """Entry point: registers the commands, runs one, turns errors into one line and an exit status."""
+    from workbench.cli import commands
+
+    commands.register(app)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(tokens: list[str]) -> int:
+    """Runs one command line and returns its exit status."""
+    try:
+        status = app(tokens, exit_on_error=False, print_error=True)
+        return status if isinstance(status, int) else 0
+    except (BadInput, UnmetPrerequisite) as error:
+        print(f"workbench: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("workbench: interrupted", file=sys.stderr)
+        return 130

@@ -1,0 +1,7 @@
+"""The list of command modules; a new one adds its line here."""
+
+from cyclopts import App
+
+
+def register(app: App) -> None:
+    """Registers every command on `app`."""

@@ -1,0 +1,89 @@
+"""Configuration: frozen, keyword-only pydantic models, TOML on disk, `--set a.b=value` on the command line."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workbench.errors import BadInput
+
+
+class ConfigError(BadInput):
+    """A configuration that can't be used; the message names the key, the value and what is expected."""
+
+
+class Config(BaseModel):
+    """Base of every configuration. Subclasses give each field a docstring with its unit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: the same settings give the same digest, whatever file they came from."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        """The whole configuration as TOML; `None` is written as absence."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> Self:
+        """From a mapping and `a.b=value` settings laid over it. Raises ConfigError with one line per problem."""
+        merged: dict[str, Any] = json.loads(json.dumps(values or {}))
+        for setting in settings:
+            _apply(merged, setting)
+        try:
+            return cls.model_validate(merged)
+        except ValidationError as error:
+            raise ConfigError("; ".join(_explain(cls, problem) for problem in error.errors())) from None
+
+    @classmethod
+    def from_toml(cls, path: Path, settings: Iterable[str] = ()) -> Self:
+        """From a TOML file. Raises ConfigError when the file is missing or is not TOML."""
+        try:
+            values = tomllib.loads(path.read_text())
+        except FileNotFoundError:
+            raise ConfigError(f"no such configuration file: {path}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from None
+        return cls.build(values, settings)
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    key, separator, text = setting.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"not a setting: {setting!r} (write key=value, e.g. cache_bytes=64MiB)")
+    *parents, last = key.strip().split(".")
+    for parent in parents:
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"{key.strip()}: {parent} is not a table")
+        values = child
+    values[last] = _parse_value(text.strip())
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(model: type[BaseModel], problem: Any) -> str:
+    place = ".".join(str(part) for part in problem["loc"]) or "configuration"
+    if problem["type"] != "extra_forbidden":
+        return f"{place}: {problem['msg']} (got {problem['input']!r})"
+    for part in problem["loc"][:-1]:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    near = get_close_matches(str(problem["loc"][-1]), list(model.model_fields), n=1)
+    return f"{place}: no such setting" + (f"; did you mean {near[0]}?" if near else "")

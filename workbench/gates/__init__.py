@@ -1,0 +1,1 @@
+"""Experiments: configuration in, result folder out."""

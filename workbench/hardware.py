@@ -1,0 +1,117 @@
+"""What this machine is and can do: identity for results, memory, swap, page cache. Nothing here measures speed."""
+
+import ctypes
+import functools
+import hashlib
+import mmap
+import os
+import platform
+import resource
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Identity of the machine a result was made on."""
+
+    system: str
+    release: str
+    architecture: str
+    cpu: str
+    num_cores: int
+    memory_bytes: int
+    virtual_machine: bool
+    """True where a hypervisor is seen: then `mincore` tells of the guest's page cache only."""
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits that name this machine in result keys; no host name goes in."""
+        return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
+
+
+@functools.cache
+def machine() -> Machine:
+    """The machine that runs this process."""
+    return Machine(
+        system=platform.system(),
+        release=platform.release(),
+        architecture=platform.machine(),
+        cpu=_cpu_name(),
+        num_cores=os.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+        virtual_machine=_in_virtual_machine(),
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _in_virtual_machine() -> bool:
+    try:
+        return "hypervisor" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
+def peak_rss_bytes() -> int:
+    """The kernel's peak resident set of this process (`ru_maxrss`: KiB on Linux, bytes on macOS)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def swap_out_bytes() -> int:
+    """Bytes swapped out since boot; compare two readings."""
+    return psutil.swap_memory().sout
+
+
+def memory_pressure() -> float:
+    """Share of memory that is not available, 0 to 1."""
+    memory = psutil.virtual_memory()
+    return 1 - memory.available / memory.total
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Free bytes of the filesystem that holds `folder` or its nearest existing parent."""
+    folder = folder.resolve()
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """Asks the kernel to drop a file's clean pages (Linux only). It may not obey: check with `cached_fraction`."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def cached_fraction(path: Path) -> float:
+    """Share of a file's pages in the page cache by `mincore`; in a virtual machine that is the guest's cache only."""
+    num_bytes = path.stat().st_size
+    if num_bytes == 0:
+        return 0.0
+    libc = ctypes.CDLL(None, use_errno=True)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as view:
+        pages = -(-num_bytes // mmap.PAGESIZE)
+        flags = (ctypes.c_ubyte * pages)()
+        anchor = ctypes.c_char.from_buffer(view)
+        failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(num_bytes), flags)
+        del anchor
+        if failed:
+            raise OSError(ctypes.get_errno(), f"mincore failed on {path}")
+        return sum(flag & 1 for flag in bytes(flags)) / pages

@@ -1,0 +1,1 @@
+"""Qwen4Exp in MLX. No I/O, no clocks, no policy."""

@@ -1,0 +1,1 @@
+"""Ties model, scheduling and readers together; yields one record a token."""

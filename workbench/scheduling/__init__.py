@@ -1,0 +1,1 @@
+"""Who goes first: tickets, queues, slots, lanes. No tensors, no threads, no files."""

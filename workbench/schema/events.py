@@ -1,0 +1,81 @@
+"""Raw events of a run: one wide parquet table. Times are int64 monotonic nanoseconds of the process that made them."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench.errors import BadInput
+
+EVENTS_VERSION = 1
+
+EVENT_SCHEMA: dict[str, Any] = {
+    "t_ns": pl.Int64,
+    # token | ticket | wait | stage | mark
+    "kind": pl.String,
+    "request": pl.Int32,
+    # prefill | decode | verify
+    "phase": pl.String,
+    "position": pl.Int32,
+    "layer": pl.Int16,
+    # expert | ple
+    "store": pl.String,
+    # expert id or page index
+    "identity": pl.Int64,
+    # exact | predicted
+    "intent": pl.String,
+    # hit | joined | read | used_on_time | used_late | unused | failed
+    "outcome": pl.String,
+    # stage or mark name
+    "name": pl.String,
+    "submit_ns": pl.Int64,
+    "ready_ns": pl.Int64,
+    "seen_ns": pl.Int64,
+    "deadline_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+    "logical_bytes": pl.Int64,
+    "physical_bytes": pl.Int64,
+    "queue_depth": pl.Int32,
+    "value": pl.Float64,
+}
+"""Columns of `events.parquet`; a column that does not apply to an event is null."""
+
+
+class EventLog:
+    """Collects events in memory (nothing is written during a timed region) and writes them once."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, t_ns: int, kind: str, **columns: Any) -> None:
+        """Appends one event; `columns` are names of `EVENT_SCHEMA`."""
+        columns["t_ns"] = t_ns
+        columns["kind"] = kind
+        self._rows.append(columns)
+
+    def frame(self) -> pl.DataFrame:
+        """All events as a frame. Raises BadInput on a column that the schema does not have."""
+        names = {name for row in self._rows for name in row}
+        if unknown := sorted(names - EVENT_SCHEMA.keys()):
+            raise BadInput(f"event column {unknown[0]!r} is not in the schema")
+        return pl.DataFrame(self._rows, schema=EVENT_SCHEMA)
+
+    def write(self, path: Path) -> None:
+        """Writes `events.parquet`, atomically."""
+        part = path.with_suffix(".part")
+        self.frame().write_parquet(part, metadata={"events_version": str(EVENTS_VERSION)})
+        part.replace(path)
+
+
+def read_events(path: Path) -> pl.DataFrame:
+    """Events of a run. Raises BadInput when the file has another version or other columns."""
+    version = pl.read_parquet_metadata(path).get("events_version")
+    if version != str(EVENTS_VERSION):
+        raise BadInput(f"{path}: events version {version}, this workbench reads {EVENTS_VERSION}")
+    frame = pl.read_parquet(path)
+    if dict(frame.schema) != EVENT_SCHEMA:
+        raise BadInput(f"{path}: columns differ from events version {EVENTS_VERSION}")
+    return frame

@@ -1,0 +1,144 @@
+"""The one registry of metrics: `group/name_unit`, one meaning each. Reads exist twice, `expert_...` and `ple_...`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One metric: its full name, its unit, what it means, and whether it is logged per token as well."""
+
+    name: str
+    unit: str
+    meaning: str
+    per_token: bool = False
+
+
+_READS = {
+    # name: (unit, meaning); each exists once for experts and once for PLE
+    "demand_bytes": ("bytes", "exact bytes plus predicted bytes that were used"),
+    "exact_bytes": ("bytes", "bytes read because the native router or known tokens demanded them"),
+    "predicted_bytes": ("bytes", "bytes read because something predicted them"),
+    "wasted_bytes": ("bytes", "predicted bytes that were never used"),
+    "logical_bytes": ("bytes", "bytes of the records or rows asked for"),
+    "physical_bytes": ("bytes", "bytes the reader moved, alignment included"),
+    "read_ops": ("reads", "read calls issued"),
+    "read_size_p50_bytes": ("bytes", "median size of a read call"),
+    "queue_depth_mean": ("reads", "mean number of reads in flight, seen at each submit"),
+    "coalesced_runs": ("reads", "read calls that carried more than one ticket"),
+    "bandwidth_gbps": ("GB/s", "physical bytes over the union of in-flight intervals, decimal gigabytes"),
+    "submit_to_ready_p50_us": ("us", "median time from submit to bytes ready"),
+    "submit_to_ready_p95_us": ("us", "95th percentile of the same"),
+    "submit_to_ready_p99_us": ("us", "99th percentile of the same"),
+    "ready_to_seen_p50_us": ("us", "median time from bytes ready to the compute thread seeing it"),
+    "slack_p50_us": ("us", "median of consumption deadline minus ready time; negative is late"),
+    "late_fraction": ("fraction", "demanded tickets not ready when compute first asked"),
+    "useful_prefetch_ratio": ("fraction", "predicted tickets that were used / predicted tickets"),
+    "overfetch_ratio": ("ratio", "(demand + wasted bytes) / demand bytes"),
+    "checksum_ms": ("ms", "time spent on checksums of what was read"),
+}
+
+_PLE = {
+    "rows_requested": ("rows", "n-gram rows that tokens asked for"),
+    "rows_unique": ("rows", "distinct rows among them"),
+    "pages_requested": ("pages", "pages that hold them, per token"),
+    "pages_unique": ("pages", "distinct pages among them"),
+    "page_hits": ("pages", "pages found in the cache"),
+    "pages_joined": ("pages", "pages whose read was already in flight"),
+    "page_misses": ("pages", "pages that had to be read"),
+    "ready_to_use_slack_p50_us": ("us", "median time between rows ready and the PLE stage asking for them"),
+    "exposed_wait_ms": ("ms", "time compute stood still for n-gram rows"),
+    "rejected_suffix_bytes": ("bytes", "page bytes read for tokens that were rejected"),
+    "rejected_pages_reused": ("pages", "pages of rejected tokens that a later token used"),
+}
+
+_ROUTING = {
+    "prev_token_overlap": ("fraction", "share of a token's experts that the previous token used in the same layer"),
+    "union_b2": ("experts", "distinct experts a layer over 2 consecutive tokens"),
+    "union_b3": ("experts", "the same over 3 tokens"),
+    "union_b4": ("experts", "the same over 4 tokens"),
+    "union_b5": ("experts", "the same over 5 tokens"),
+    "unique_per_layer": ("experts", "distinct experts a layer over a request, mean over layers"),
+    "reuse_distance_p50": ("tokens", "median tokens between two uses of a record"),
+    "recall_at_10": ("fraction", "share of the true experts among the first 10 predicted"),
+    "precision": ("fraction", "share of issued predictions that were selected"),
+    "timely_recall": ("fraction", "exact selected experts that were ready / exact selected experts; residents count"),
+    "timely_coverage": ("fraction", "the same over misses of the cache only"),
+    "calibration_error": ("fraction", "expected calibration error of issued predictions"),
+    "evictions_by_false_prediction": ("records", "records evicted for a prediction that was not used"),
+    "decode_hit_rate": ("fraction", "selected experts found in the cache, decode tokens only"),
+    "request_hit_rate": ("fraction", "the same over prefill and decode"),
+    "misses_per_token": ("records", "records read per decoded token"),
+}
+
+_OVERLAP = {
+    "stage_gdn_ms": ("ms", "compute of gated delta nets, from the attribution run"),
+    "stage_qsa_ms": ("ms", "compute of indexed attention, from the attribution run"),
+    "stage_router_ms": ("ms", "compute of routers, from the attribution run"),
+    "stage_shared_ms": ("ms", "compute of shared experts, from the attribution run"),
+    "stage_gate_up_ms": ("ms", "compute of routed gate and up, from the attribution run"),
+    "stage_down_ms": ("ms", "compute of routed down and the rank-ordered sum, from the attribution run"),
+    "stage_ple_ms": ("ms", "compute of PLE injection, from the attribution run"),
+    "stage_hyper_ms": ("ms", "compute of hyper-connections, from the attribution run"),
+    "stage_head_ms": ("ms", "compute of the final mix and head, from the attribution run"),
+    "attribution_ratio": ("ratio", "total of the attribution run / total of the timed run"),
+    "readback_ms": ("ms", "time the host waited for router ids"),
+    "host_ms": ("ms", "host time outside waiting and evaluation"),
+    "io_wall_ms": ("ms", "union of submit-to-ready intervals of all demanded bytes"),
+    "exposed_wait_ms": ("ms", "time compute stood still for demanded expert bytes"),
+    "hidden_fraction": ("fraction", "1 - exposed wait / io wall; shown with demand and wasted bytes only"),
+    "compute_idle_for_exact_io_ms": ("ms", "time no compute ran because exact bytes were missing"),
+    "wave_gate_up_ready_ms": ("ms", "time until a wave's gate+up extents were ready"),
+    "wave_down_ready_ms": ("ms", "time until its down extents were ready"),
+    "compute_slowdown": ("ratio", "stage time with reads in flight / without"),
+}
+
+_E2E = {
+    "prefill_tps": ("tokens/s", "prompt tokens over prefill time"),
+    "decode_tps": ("tokens/s", "completed intervals between decoded tokens over their total time, first token excluded"),
+    "ttft_ms": ("ms", "time to the first token"),
+    "tpot_p50_ms": ("ms", "median interval between decoded tokens"),
+    "tpot_p95_ms": ("ms", "95th percentile of the same"),
+    "tau": ("tokens", "tokens committed per verify pass, the verifier's own included"),
+    "demand_bytes_per_token": ("bytes", "expert and PLE demand bytes per committed token"),
+    "wasted_bytes_per_token": ("bytes", "expert and PLE wasted bytes per committed token"),
+    "bound_tps": ("tokens/s", "tokens/s at max(compute, bytes / bandwidth)"),
+    "bound_fraction": ("fraction", "dependency bound / token time"),
+    "peak_rss_bytes": ("bytes", "the kernel's peak resident set"),
+    "working_set_bytes": ("bytes", "resident weights plus slots plus PLE pages in use"),
+    "swap_delta_bytes": ("bytes", "bytes newly swapped out during the run"),
+    "memory_pressure": ("fraction", "share of memory not available, at its highest"),
+    "nll_per_token": ("nats", "mean negative log likelihood"),
+    "bits_per_byte": ("bits", "negative log likelihood in bits over the bytes of the predicted tokens"),
+}
+
+_PER_TOKEN = {
+    "storage/expert_exact_bytes",
+    "storage/ple_exact_bytes",
+    "routing/misses_per_token",
+    "overlap/exposed_wait_ms",
+    "ple/exposed_wait_ms",
+    "e2e/tpot_p50_ms",
+}
+
+
+def _registry() -> dict[str, Metric]:
+    groups = {
+        "storage": {f"{owner}_{name}": value for owner in ("expert", "ple") for name, value in _READS.items()},
+        "ple": _PLE,
+        "routing": _ROUTING,
+        "overlap": _OVERLAP,
+        "e2e": _E2E,
+    }
+    names = ((f"{group}/{name}", unit, meaning) for group, members in groups.items() for name, (unit, meaning) in members.items())
+    return {name: Metric(name=name, unit=unit, meaning=meaning, per_token=name in _PER_TOKEN) for name, unit, meaning in names}
+
+
+METRICS: dict[str, Metric] = _registry()
+"""Every metric by name. A result with a name that is not here is an error."""
+
+
+def check_metric_names(names: Iterable[str]) -> None:
+    """Raises ValueError naming the first metric that is not in the registry."""
+    if unknown := sorted(set(names) - METRICS.keys()):
+        raise ValueError(f"metric {unknown[0]!r} is not in the registry (workbench/schema/metrics.py)")

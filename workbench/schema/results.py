@@ -1,0 +1,249 @@
+"""Result folders: `runs/<kind>/<id>/{config.toml, environment.json, events.parquet, result.json, artifacts/}`.
+
+Configuration and environment are on disk before the first read of a run; `result.json` appears last, atomically, so a
+folder without one is a run that did not finish. Anything that makes results writes such a folder and `tracking` files it.
+"""
+
+import importlib.metadata
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.hardware import machine
+from workbench.schema.events import EventLog
+from workbench.schema.metrics import check_metric_names
+from workbench.schema.verdicts import Verdict
+
+RESULT_VERSION = 1
+_PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors")
+
+
+class Evidence(StrEnum):
+    """What a number rests on; it stands on every table, plot and run."""
+
+    PHYSICAL = "physical"
+    EMULATED = "emulated"
+    SIMULATED = "simulated"
+    TRACE = "trace"
+
+
+class Status(StrEnum):
+    """State of a run folder."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    ABANDONED = "abandoned"
+    """The process that made it is gone and it never finished."""
+
+
+class Result(Config):
+    """Content of `result.json`."""
+
+    version: int = RESULT_VERSION
+    """Schema version."""
+    kind: str
+    """generate, trace, gate_b, abba ..."""
+    run_id: str
+    """Name of the folder."""
+    status: Status
+    """How it ended."""
+    evidence: Evidence
+    """physical, emulated, simulated or trace."""
+    profile: str
+    """mini, slice or flash-next."""
+    started_unix_s: float
+    """Wall-clock start, seconds since 1970."""
+    duration_s: float
+    """Wall-clock seconds."""
+    config_digest: str
+    """SHA-256 of the configuration."""
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Strings to filter by: gate, arm, digests."""
+    metrics: dict[str, float] = Field(default_factory=dict)
+    """Names of the registry."""
+    per_token: dict[str, list[float]] = Field(default_factory=dict)
+    """Series with one value a token, names of the registry."""
+    verdict: Verdict | None = None
+    """For gates and comparisons."""
+    tables: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    """Small tables for people, rows as mappings."""
+    error: str | None = None
+    """One line, when it failed."""
+
+
+def environment(command: Sequence[str]) -> dict[str, Any]:
+    """What a result needs to be made again: command, commit, versions, machine."""
+    host = machine()
+    return {
+        "command": list(command),
+        "python": sys.version.split()[0],
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+        "workbench": _version("wavefront-workbench") or "unknown",
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain")),
+        "machine": {**vars(host), "digest": host.digest},
+        "pid": os.getpid(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON atomically (temporary name, then rename)."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1) + "\n")
+    part.replace(path)
+
+
+class RunFolder:
+    """One run on disk. Use as a context manager: an exception marks the run failed, Ctrl-C interrupted."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens an existing folder; `create` makes a new one."""
+        self.path = path
+        self.events = EventLog()
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        kind: str,
+        config: Config,
+        *,
+        profile: str,
+        evidence: Evidence,
+        command: Sequence[str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> "RunFolder":
+        """Makes the folder and stores configuration, its digest and the environment before anything is read."""
+        started = time.time()
+        run_id = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started)) + "-" + secrets.token_hex(3)
+        folder = cls(root / kind / run_id)
+        folder.artifacts.mkdir(parents=True)
+        (folder.path / "config.toml").write_text(config.to_toml())
+        about = environment(sys.argv if command is None else command) | {
+            "kind": kind,
+            "run_id": run_id,
+            "profile": profile,
+            "evidence": evidence.value,
+            "config_digest": config.digest,
+            "started_unix_s": started,
+            "tags": dict(tags or {}),
+        }
+        write_json(folder.path / "environment.json", about)
+        return folder
+
+    @property
+    def artifacts(self) -> Path:
+        """Folder of figures, tables, traces."""
+        return self.path / "artifacts"
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Content of `environment.json`."""
+        return json.loads((self.path / "environment.json").read_text())
+
+    @property
+    def result(self) -> Result | None:
+        """Content of `result.json`, or None while there is none. Raises BadInput on another schema version."""
+        path = self.path / "result.json"
+        if not path.exists():
+            return None
+        content = json.loads(path.read_text())
+        if content.get("version") != RESULT_VERSION:
+            raise BadInput(f"{path}: result version {content.get('version')}, this workbench reads {RESULT_VERSION}")
+        return Result.model_validate(content)
+
+    @property
+    def status(self) -> Status:
+        """From `result.json`; without one, running while the process that made it lives, else abandoned."""
+        if (result := self.result) is not None:
+            return result.status
+        return Status.RUNNING if _alive(self.environment.get("pid", -1)) else Status.ABANDONED
+
+    def finish(
+        self,
+        *,
+        status: Status = Status.FINISHED,
+        metrics: Mapping[str, float] | None = None,
+        per_token: Mapping[str, Sequence[float]] | None = None,
+        verdict: Verdict | None = None,
+        tables: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        tags: Mapping[str, str] | None = None,
+        error: str | None = None,
+    ) -> Result:
+        """Writes events, then `result.json`. Raises BadInput on a metric that the registry does not have."""
+        check_metric_names([*(metrics or {}), *(per_token or {})])
+        about = self.environment
+        result = Result(
+            kind=about["kind"],
+            run_id=about["run_id"],
+            status=status,
+            evidence=about["evidence"],
+            profile=about["profile"],
+            started_unix_s=about["started_unix_s"],
+            duration_s=time.time() - about["started_unix_s"],
+            config_digest=about["config_digest"],
+            tags={**about["tags"], **(tags or {})},
+            metrics=dict(metrics or {}),
+            per_token={name: list(values) for name, values in (per_token or {}).items()},
+            verdict=verdict,
+            tables={name: [dict(row) for row in rows] for name, rows in (tables or {}).items()},
+            error=error,
+        )
+        self.events.write(self.path / "events.parquet")
+        write_json(self.path / "result.json", result.model_dump(mode="json"))
+        return result
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None or self.result is not None:
+            return
+        status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
+        self.finish(status=status, error=f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def list_runs(root: Path, kind: str | None = None) -> Iterator[RunFolder]:
+    """Run folders under `root`, oldest first; folders without `environment.json` are none."""
+    paths = sorted(root.glob(f"{kind or '*'}/*/environment.json"), key=lambda path: path.parent.name)
+    return (RunFolder(path.parent) for path in paths)

@@ -1,0 +1,89 @@
+"""Verdicts: pass, fail or inconclusive, from criteria whose thresholds were fixed before the run."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Literal
+
+from workbench.config import Config
+
+
+class Outcome(StrEnum):
+    """Of a criterion or a verdict."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status of a command that ends in this outcome (DESIGN.md section 13)."""
+        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 4}[self]
+
+
+class Criterion(Config):
+    """One pre-registered clause with what was measured."""
+
+    code: str
+    """Clause code, e.g. `B.locality`."""
+    statement: str
+    """What must hold, in words."""
+    value: float
+    """The measured value."""
+    low: float
+    """Lower end of its 95 % interval."""
+    high: float
+    """Upper end of its 95 % interval."""
+    relation: Literal["<", "<=", ">", ">="]
+    """How `value` must stand to `threshold`."""
+    threshold: float
+    """Fixed in the configuration before the first read."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Pass when the whole interval satisfies the relation, fail when none of it does, else inconclusive."""
+        held = [_holds(end, self.relation, self.threshold) for end in (self.low, self.high)]
+        if all(held):
+            return Outcome.PASS
+        return Outcome.INCONCLUSIVE if any(held) else Outcome.FAIL
+
+
+def _holds(value: float, relation: str, threshold: float) -> bool:
+    return {"<": value < threshold, "<=": value <= threshold, ">": value > threshold, ">=": value >= threshold}[relation]
+
+
+class Verdict(Config):
+    """A gate's or comparison's conclusion."""
+
+    outcome: Outcome
+    """The conclusion."""
+    codes: tuple[str, ...]
+    """Clause codes that decided: the failing ones, else the straddling ones, else all."""
+    criteria: tuple[Criterion, ...]
+    """Every clause with its figures."""
+    conditions: tuple[str, ...] = ()
+    """What the verdict rests on, e.g. `simulated curves`, `conditional on gate A`."""
+    enables: tuple[str, ...] = ()
+    """Decisions that this verdict allows."""
+    summary: str = ""
+    """One sentence for people."""
+
+
+def decide(
+    criteria: Sequence[Criterion], *, conditions: Sequence[str] = (), enables: Sequence[str] = (), summary: str = ""
+) -> Verdict:
+    """All clauses hold: pass. One clearly fails: fail with its code. Otherwise inconclusive with the straddling codes.
+
+    Raises ValueError without criteria: a verdict without its clause codes is an error.
+    """
+    if not criteria:
+        raise ValueError("a verdict needs its criteria")
+    by_outcome = {outcome: tuple(c.code for c in criteria if c.outcome is outcome) for outcome in Outcome}
+    outcome = next(o for o in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS) if by_outcome[o])
+    return Verdict(
+        outcome=outcome,
+        codes=by_outcome[outcome],
+        criteria=tuple(criteria),
+        conditions=tuple(conditions),
+        enables=tuple(enables) if outcome is Outcome.PASS else (),
+        summary=summary,
+    )

@@ -1,0 +1,1 @@
+"""Where bytes lie: ExpertMajor v2, PLE pages, codecs, pack, verify."""

@@ -1,0 +1,47 @@
+"""Units in words: bytes are integers, binary and decimal prefixes are never mixed, times are int64 nanoseconds."""
+
+import re
+
+from workbench.errors import BadInput
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+KB = 10**3
+MB = 10**6
+GB = 10**9
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+PAGE_BYTES = 4096
+"""Alignment of store layers, PLE pages and uncached reads (Linux on x86-64; the 16 KiB of macOS is a multiple)."""
+
+_SUFFIXES = {"": 1, "B": 1, "KB": KB, "MB": MB, "GB": GB, "KIB": KIB, "MIB": MIB, "GIB": GIB, "K": KIB, "M": MIB, "G": GIB}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes of `"64MiB"`, `"1.5 GB"`, `"4096"` or an integer. Raises BadInput on anything else or on a negative size."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
+    if match is None or match.group(2).upper() not in _SUFFIXES:
+        raise BadInput(f"not a size: {text!r} (write e.g. 64MiB, 1.5GB or 4096)")
+    return int(float(match.group(1)) * _SUFFIXES[match.group(2).upper()])
+
+
+def format_bytes(num_bytes: float) -> str:
+    """`num_bytes` with a binary prefix and four significant digits, e.g. `2.637 MiB`."""
+    for suffix, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(num_bytes) >= size:
+            return f"{num_bytes / size:.4g} {suffix}"
+    return f"{num_bytes:.0f} B"
+
+
+def align_down(value: int, alignment: int) -> int:
+    """The largest multiple of `alignment` that is not above `value`."""
+    return value - value % alignment
+
+
+def align_up(value: int, alignment: int) -> int:
+    """The smallest multiple of `alignment` that is not below `value`."""
+    return -(-value // alignment) * alignment
