@@ -1,8 +1,8 @@
-"""The `workbench` command. Results go to stdout, progress and logs to stderr; exit statuses are those of DESIGN.md section 13."""
+"""The `workbench` command. Results go to stdout, progress and logs to stderr; exit statuses: DESIGN.md section 13."""
 
 import sys
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
 
 from workbench import __version__
 from workbench.errors import BadInput, UnmetPrerequisite
@@ -24,13 +24,21 @@ def main() -> None:
 
 
 def run(tokens: list[str]) -> int:
-    """Runs one command line and returns its exit status."""
+    """Runs one command line and returns its exit status; commands return theirs, or nothing for 0."""
     try:
-        status = app(tokens, exit_on_error=False, print_error=True)
+        status = app(tokens, exit_on_error=False, print_error=False)
         return status if isinstance(status, int) else 0
+    except CycloptsError as error:
+        print(f"workbench: {' '.join(str(error).split())} (see workbench {_command(tokens)}--help)", file=sys.stderr)
+        return BadInput.exit_code
     except (BadInput, UnmetPrerequisite) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("workbench: interrupted", file=sys.stderr)
         return 130
+
+
+def _command(tokens: list[str]) -> str:
+    known = bool(tokens) and not tokens[0].startswith("-") and tokens[0] in set(app)
+    return f"{tokens[0]} " if known else ""

@@ -11,7 +11,8 @@ EVENTS_VERSION = 1
 
 EVENT_SCHEMA: dict[str, Any] = {
     "t_ns": pl.Int64,
-    # token | ticket | wait | stage | mark
+    # token: a step was committed (value: tokens in it) | demand: a layer or token block asked for identities
+    # ticket: a read ended | wait: compute stood still | readback: the host waited for router ids | stage | mark
     "kind": pl.String,
     "request": pl.Int32,
     # prefill | decode | verify
@@ -36,6 +37,10 @@ EVENT_SCHEMA: dict[str, Any] = {
     "logical_bytes": pl.Int64,
     "physical_bytes": pl.Int64,
     "queue_depth": pl.Int32,
+    # of a demand: identities found, in flight already, to be read
+    "hits": pl.Int32,
+    "joined": pl.Int32,
+    "misses": pl.Int32,
     "value": pl.Float64,
 }
 """Columns of `events.parquet`; a column that does not apply to an event is null."""

@@ -1,0 +1,159 @@
+"""Metrics of one run from its raw events, so that anybody can compute them again from the result folder."""
+
+import numpy as np
+import polars as pl
+
+from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
+
+
+def run_metrics(events: pl.DataFrame) -> dict[str, float]:
+    """Metrics of the registry that the events of a generate or trace run support; what has no data is absent."""
+    metrics: dict[str, float] = {}
+    for store in ("expert", "ple"):
+        metrics |= _storage(events.filter(store=store), store)
+    metrics |= _ple(events.filter(store="ple"))
+    metrics |= _waits(events)
+    metrics |= _speed(events)
+    metrics |= _hits(events.filter(store="expert", kind="demand"))
+    metrics |= _per_token_bytes(events)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def token_series(events: pl.DataFrame) -> dict[str, list[float]]:
+    """One value a decoded token: interval since the token before, bytes read, exposed waits."""
+    tokens = events.filter(kind="token", phase="decode").sort("t_ns")
+    if tokens.height < 2:
+        return {}
+    ends = tokens["t_ns"].to_numpy()
+
+    def per_token(rows: pl.DataFrame, column: str, time: str, scale: float) -> list[float]:
+        slot = np.searchsorted(ends, rows[time].to_numpy())
+        inside = slot < len(ends)
+        sums = np.bincount(slot[inside], weights=rows[column].to_numpy()[inside], minlength=len(ends))
+        return [float(value) for value in sums[1:] * scale]
+
+    decode = events.filter(phase="decode")
+    reads, waits = decode.filter(kind="ticket"), decode.filter(kind="wait")
+    return {
+        "e2e/tpot_p50_ms": [float(value) for value in np.diff(ends) / NS_PER_MS],
+        "storage/expert_exact_bytes": per_token(reads.filter(store="expert"), "logical_bytes", "ready_ns", 1),
+        "storage/ple_exact_bytes": per_token(reads.filter(store="ple"), "logical_bytes", "ready_ns", 1),
+        "routing/misses_per_token": per_token(decode.filter(kind="demand", store="expert"), "misses", "t_ns", 1),
+        "overlap/exposed_wait_ms": per_token(waits.filter(store="expert"), "duration_ns", "t_ns", 1 / NS_PER_MS),
+        "ple/exposed_wait_ms": per_token(waits.filter(store="ple"), "duration_ns", "t_ns", 1 / NS_PER_MS),
+    }
+
+
+def union_ns(starts: np.ndarray, ends: np.ndarray) -> int:
+    """Nanoseconds covered by at least one of the intervals `[start, end)`."""
+    if len(starts) == 0:
+        return 0
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    gaps = np.maximum(starts[1:] - ends[:-1], 0)
+    return int(ends[-1] - starts[0] - gaps.sum())
+
+
+def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
+    tickets = events.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    if tickets.height == 0:
+        return {}
+    used = tickets.filter(pl.col("outcome") != "unused")
+    exact, predicted = (tickets.filter(intent=intent)["logical_bytes"].sum() for intent in ("exact", "predicted"))
+    demand, wasted = used["logical_bytes"].sum(), tickets["logical_bytes"].sum() - used["logical_bytes"].sum()
+    latency_us = (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / NS_PER_US
+    busy_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
+    seen = tickets.filter(pl.col("seen_ns").is_not_null())
+    values = {
+        "demand_bytes": demand,
+        "exact_bytes": exact,
+        "predicted_bytes": predicted,
+        "wasted_bytes": wasted,
+        "logical_bytes": events.filter(kind="demand")["logical_bytes"].sum(),
+        "physical_bytes": tickets["physical_bytes"].sum(),
+        "read_ops": tickets.height,
+        "read_size_p50_bytes": tickets["physical_bytes"].median(),
+        "queue_depth_mean": tickets["queue_depth"].mean(),
+        "bandwidth_gbps": tickets["physical_bytes"].sum() / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
+        "submit_to_ready_p50_us": np.percentile(latency_us, 50),
+        "submit_to_ready_p95_us": np.percentile(latency_us, 95),
+        "submit_to_ready_p99_us": np.percentile(latency_us, 99),
+        "overfetch_ratio": (demand + wasted) / demand if demand else 0.0,
+    }
+    if seen.height:
+        values["ready_to_seen_p50_us"] = (seen["seen_ns"] - seen["ready_ns"]).median() / NS_PER_US
+        values["late_fraction"] = (seen["outcome"] == "used_late").mean()
+    return {f"storage/{store}_{name}": value for name, value in values.items() if value is not None}
+
+
+def _ple(events: pl.DataFrame) -> dict[str, float]:
+    demands = events.filter(kind="demand")
+    if demands.height == 0:
+        return {}
+    hits, joined, misses = (demands[name].sum() for name in ("hits", "joined", "misses"))
+    return {
+        "ple/rows_requested": demands["value"].sum(),
+        "ple/pages_requested": hits + joined + misses,
+        "ple/page_hits": hits,
+        "ple/pages_joined": joined,
+        "ple/page_misses": misses,
+        "ple/exposed_wait_ms": events.filter(kind="wait")["duration_ns"].sum() / NS_PER_MS,
+    }
+
+
+def _waits(events: pl.DataFrame) -> dict[str, float]:
+    waits = events.filter(kind="wait")
+    tickets = events.filter((pl.col("kind") == "ticket") & (pl.col("outcome").is_in(["used_on_time", "used_late"])))
+    io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
+    metrics = {
+        "overlap/io_wall_ms": io_wall_ns / NS_PER_MS,
+        "overlap/exposed_wait_ms": waits.filter(store="expert")["duration_ns"].sum() / NS_PER_MS,
+        "overlap/readback_ms": events.filter(kind="readback")["duration_ns"].sum() / NS_PER_MS,
+    }
+    if io_wall_ns:
+        metrics["overlap/hidden_fraction"] = 1 - waits["duration_ns"].sum() / io_wall_ns
+    return metrics
+
+
+def _speed(events: pl.DataFrame) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    prefill = events.filter(kind="token", phase="prefill")
+    if prefill.height:
+        metrics["e2e/prefill_tps"] = prefill["value"].sum() / (prefill["duration_ns"].sum() / NS_PER_S)
+    starts = events.filter(kind="mark", name="request_start").sort("t_ns")
+    tokens = events.filter(kind="token", phase="decode").sort("t_ns")
+    intervals_ns = np.concatenate(
+        [np.diff(group["t_ns"].to_numpy()) for _, group in tokens.group_by("request", maintain_order=True)] or [np.array([])]
+    )
+    if starts.height and tokens.height:
+        first = tokens.filter(pl.col("request") == starts["request"][0])["t_ns"].min()
+        metrics["e2e/ttft_ms"] = (first - starts["t_ns"][0]) / NS_PER_MS
+    if len(intervals_ns):
+        metrics["e2e/decode_tps"] = len(intervals_ns) / (intervals_ns.sum() / NS_PER_S)
+        metrics["e2e/tpot_p50_ms"] = np.percentile(intervals_ns, 50) / NS_PER_MS
+        metrics["e2e/tpot_p95_ms"] = np.percentile(intervals_ns, 95) / NS_PER_MS
+    return metrics
+
+
+def _hits(demands: pl.DataFrame) -> dict[str, float]:
+    metrics = {}
+    for name, rows in (("request_hit_rate", demands), ("decode_hit_rate", demands.filter(phase="decode"))):
+        asked = rows["hits"].sum() + rows["joined"].sum() + rows["misses"].sum()
+        if asked:
+            metrics[f"routing/{name}"] = rows["hits"].sum() / asked
+    return metrics
+
+
+def _per_token_bytes(events: pl.DataFrame) -> dict[str, float]:
+    decode = events.filter(phase="decode")
+    num_tokens = decode.filter(kind="token").height
+    if not num_tokens:
+        return {}
+    tickets = decode.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    wasted = tickets.filter(outcome="unused")["logical_bytes"].sum()
+    misses = decode.filter(kind="demand", store="expert")["misses"].sum()
+    return {
+        "e2e/demand_bytes_per_token": (tickets["logical_bytes"].sum() - wasted) / num_tokens,
+        "e2e/wasted_bytes_per_token": wasted / num_tokens,
+        "routing/misses_per_token": misses / num_tokens,
+    }

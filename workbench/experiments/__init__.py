@@ -1,0 +1,1 @@
+"""Runs of the workbench: configuration in, result folder out."""
