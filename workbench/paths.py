@@ -1,0 +1,35 @@
+"""Where things lie: one root for data, stores and results, the same from a shell, a notebook or a test."""
+
+import os
+from pathlib import Path
+
+from workbench.errors import BadInput
+
+PROFILES = ("mini", "slice", "flash-next")
+
+
+def home() -> Path:
+    """`WORKBENCH_HOME` where it is set, else the folder of the checkout."""
+    return Path(os.environ.get("WORKBENCH_HOME") or Path(__file__).parent.parent).resolve()
+
+
+def runs_folder() -> Path:
+    """Result folders and MLflow's store."""
+    return home() / "runs"
+
+
+def data_folder() -> Path:
+    """What the project bundles: the model, prompts, envelopes."""
+    return Path(__file__).parent.parent.resolve() / "data"
+
+
+def bundled_model() -> Path:
+    """The checkpoint of profile `mini`."""
+    return data_folder() / "qwen4exp-mini-4bit"
+
+
+def store_folder(profile: str) -> Path:
+    """The packed store of a profile; `WORKBENCH_STORE` names that of `flash-next` (or any other). Not tracked."""
+    if profile not in PROFILES:
+        raise BadInput(f"no such profile: {profile!r} (one of {', '.join(PROFILES)})")
+    return Path(os.environ.get("WORKBENCH_STORE") or home() / "data" / "stores" / profile)
