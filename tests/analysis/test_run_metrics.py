@@ -1,0 +1,101 @@
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.analysis.run_metrics import run_metrics, token_series, union_ns
+from workbench.schema import METRICS, EventLog
+
+MS = 1_000_000
+
+
+def a_run() -> pl.DataFrame:
+    """Prefill of 10 tokens in 20 ms, then three tokens 10 ms apart; one expert read of 4 ms, half of it exposed."""
+    log = EventLog()
+    log.add(0, "mark", name="request_start", request=0)
+    log.add(20 * MS, "token", request=0, phase="prefill", duration_ns=20 * MS, value=10.0)
+    for i in range(3):
+        log.add((21 + 10 * i) * MS, "token", request=0, phase="decode", position=10 + i, duration_ns=10 * MS, value=1.0)
+    log.add(25 * MS, "demand", phase="decode", store="expert", layer=0, hits=8, joined=0, misses=2, logical_bytes=1000)
+    for ready_ms in (28, 29):
+        log.add(
+            25 * MS, "ticket", phase="decode", store="expert", intent="exact", outcome="used_late", submit_ns=25 * MS,
+            ready_ns=ready_ms * MS, seen_ns=ready_ms * MS + 1000, logical_bytes=100, physical_bytes=128, queue_depth=2,
+        )  # fmt: skip
+    log.add(27 * MS, "wait", phase="decode", store="expert", layer=0, duration_ns=2 * MS)
+    return log.frame()
+
+
+def test_figures_follow_from_the_events() -> None:
+    metrics = run_metrics(a_run())
+    expected = {
+        "e2e/prefill_tps": 500.0,
+        "e2e/decode_tps": 100.0,
+        "e2e/ttft_ms": 21.0,
+        "e2e/tpot_p50_ms": 10.0,
+        "routing/decode_hit_rate": 0.8,
+        "routing/misses_per_token": 2 / 3,
+        "storage/expert_exact_bytes": 200.0,
+        "storage/expert_physical_bytes": 256.0,
+        "storage/expert_late_fraction": 1.0,
+        "storage/expert_submit_to_ready_p50_us": 3500.0,
+        "storage/expert_ready_to_seen_p50_us": 1.0,
+        "overlap/io_wall_ms": 4.0,
+        "overlap/exposed_wait_ms": 2.0,
+        "overlap/hidden_fraction": 0.5,
+        "e2e/demand_bytes_per_token": 200 / 3,
+        "e2e/wasted_bytes_per_token": 0.0,
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+    assert metrics.keys() <= METRICS.keys()
+
+
+def test_unused_predictions_are_wasted_not_demanded() -> None:
+    log = EventLog()
+    log.add(5, "token", request=0, phase="decode", value=1.0)
+    for outcome in ("used_on_time", "unused"):
+        log.add(
+            1, "ticket", phase="decode", store="expert", intent="predicted", outcome=outcome, submit_ns=1, ready_ns=2,
+            seen_ns=None, logical_bytes=70, physical_bytes=128, queue_depth=1,
+        )  # fmt: skip
+    metrics = run_metrics(log.frame())
+    assert metrics["storage/expert_demand_bytes"] == 70
+    assert metrics["storage/expert_wasted_bytes"] == 70
+    assert metrics["storage/expert_overfetch_ratio"] == 2
+    assert metrics["e2e/demand_bytes_per_token"] == 70
+    assert metrics["e2e/wasted_bytes_per_token"] == 70
+
+
+def test_one_token_has_no_decode_rate_and_no_series() -> None:
+    log = EventLog()
+    log.add(5, "token", request=0, phase="decode", value=1.0)
+    assert "e2e/decode_tps" not in run_metrics(log.frame())
+    assert token_series(log.frame()) == {}
+
+
+def test_rates_do_not_span_requests() -> None:
+    log = EventLog()
+    for request, times in ((0, (0, 10, 20)), (1, (1000, 1010, 1020))):
+        for t_ms in times:
+            log.add(t_ms * MS, "token", request=request, phase="decode", value=1.0)
+    assert run_metrics(log.frame())["e2e/decode_tps"] == pytest.approx(100.0)
+
+
+def test_series_put_each_read_into_its_token() -> None:
+    series = token_series(a_run())
+    assert series["e2e/tpot_p50_ms"] == [10.0, 10.0]
+    assert series["storage/expert_exact_bytes"] == [200.0, 0.0]
+    assert series["overlap/exposed_wait_ms"] == [2.0, 0.0]
+
+
+def test_an_empty_run_has_no_figures() -> None:
+    assert set(run_metrics(EventLog().frame())) == {"overlap/io_wall_ms", "overlap/exposed_wait_ms", "overlap/readback_ms"}
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
+def test_union_equals_counting_covered_points(intervals: list[tuple[int, int]]) -> None:
+    starts = np.array([start for start, _ in intervals], dtype=np.int64)
+    ends = np.array([start + length for start, length in intervals], dtype=np.int64)
+    covered = {point for start, end in zip(starts, ends) for point in range(start, end)}
+    assert union_ns(starts, ends) == len(covered)
