@@ -1,1 +1,37 @@
-"""Whom to evict and admit. No tensors."""
+"""Whom to evict. Policies are event-atomic and know keys, not slots or bytes; each is one file behind `Policy`."""
+
+import inspect
+from difflib import get_close_matches
+from typing import Any
+
+from workbench.errors import BadInput
+from workbench.policies.base import Policy
+from workbench.policies.belady import Belady
+from workbench.policies.lfru import Lfru
+from workbench.policies.lru import Lru
+
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfru, Belady)}
+"""Every policy by name."""
+
+
+def make(name: str, *, capacity: int, **settings: Any) -> Policy:
+    """The policy `name` for a cache of `capacity` records, e.g. `make("lfru", capacity=4008)`.
+
+    Raises BadInput on an unknown name or setting, naming the nearest.
+    """
+    if name not in POLICIES:
+        raise BadInput(f"no cache policy {name!r}{_nearest(name, list(POLICIES))}; there are {', '.join(POLICIES)}")
+    policy = POLICIES[name]
+    known = [setting for setting in inspect.signature(policy).parameters if setting != "capacity"]
+    for setting in settings:
+        if setting not in known:
+            raise BadInput(f"cache policy {name} has no setting {setting!r}{_nearest(setting, known)}")
+    return policy(capacity, **settings)
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+__all__ = ["POLICIES", "Belady", "Lfru", "Lru", "Policy", "make"]
