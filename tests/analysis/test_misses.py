@@ -1,0 +1,76 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from workbench.analysis.bootstrap import Resampler
+from workbench.analysis.draws import uniform_draws
+from workbench.analysis.misses import by_request, by_step, capacity_records, miss_curve, miss_ratio, missed_records
+from workbench.analysis.routes import Routes
+
+
+@pytest.fixture
+def hand():
+    """Two requests of one layer; the first token of each is its prompt."""
+    tokens = [[0, 1], [0, 2], [0, 1], [3, 4], [0, 1], [0, 1]]
+    return Routes(
+        experts=np.array(tokens)[:, None, :],
+        request=np.array([0, 0, 0, 1, 1, 1]),
+        decoded=np.array([False, True, True, False, True, True]),
+        layers=(0,),
+        num_experts=8,
+        splits=("held_out", "held_out"),
+    )
+
+
+def test_lru_misses_of_a_hand_computed_session(hand):
+    # slots 3: {0,1} | +2 | hits | 3,4 push out 2 and one of 0,1 (the older: rank order 0 then 1) | 0 back | hits
+    missed = missed_records(hand, 3, "lru")
+    assert missed.tolist() == [2, 1, 0, 2, 1, 0]
+    assert by_request(hand, missed).tolist() == [1, 1]
+    assert by_step(hand, missed).tolist() == [1.0, 0.0]
+
+
+def test_emptying_the_cache_between_requests_makes_each_start_cold(hand):
+    assert missed_records(hand, 8, "lru").tolist() == [2, 1, 0, 2, 0, 0]
+    assert missed_records(hand, 8, "lru", keep_cache=False).tolist() == [2, 1, 0, 2, 2, 0]
+
+
+def test_layers_share_one_cache_but_no_records():
+    one = Routes(
+        experts=np.array([[[0, 1], [0, 1]], [[0, 1], [0, 1]]]),
+        request=np.zeros(2, dtype=int),
+        decoded=np.ones(2, dtype=bool),
+        layers=(0, 1),
+        num_experts=4,
+        splits=("held_out",),
+    )
+    assert missed_records(one, 4, "lru").tolist() == [4, 0]
+    assert missed_records(one, 2, "lru").tolist() == [4, 4]
+
+
+def test_the_curve_reports_rates_bytes_and_intervals(make_routes):
+    routes = make_routes(prompt=5)
+    fractions = (0.25, 0.5, 1.0)
+    resampler = Resampler(routes.num_requests, num_resamples=50)
+    traces = [("measured", routes, ("lru", "belady")), ("uniform draws", uniform_draws(routes, 1), ("lru",))]
+    table, missed = miss_curve(traces, fractions, resampler, record_bytes=100)
+    assert table.height == 9
+    assert table["capacity_records"].unique().sort().to_list() == [8, 16, 32] == [capacity_records(routes, f) for f in fractions]
+    for row in table.iter_rows(named=True):
+        assert row["misses_per_token_low"] <= row["misses_per_token"] <= row["misses_per_token_high"]
+        assert row["demand_bytes_per_token"] == pytest.approx(100 * row["misses_per_token"])
+        assert row["hit_rate"] == pytest.approx(1 - row["misses_per_token"] / 8)
+        counts = missed[row["trace"], row["policy"], row["fraction"]]
+        assert row["misses_per_token"] == pytest.approx(counts[routes.decoded].sum() / routes.decoded.sum())
+    by = {(r["trace"], r["policy"], r["fraction"]): r["misses_per_token"] for r in table.iter_rows(named=True)}
+    assert all(by["measured", "belady", f] <= by["measured", "lru", f] for f in fractions)
+    assert all(by["measured", "lru", a] >= by["measured", "lru", b] for a, b in pairwise(fractions))
+    assert by["uniform draws", "lru", 0.25] > by["measured", "lru", 0.25]
+
+
+def test_a_trace_against_itself_has_ratio_one_without_spread(make_routes):
+    routes = make_routes()
+    missed = missed_records(routes, 8, "lru")
+    ratio = miss_ratio(routes, missed, routes, missed, Resampler(routes.num_requests))
+    assert (float(ratio.value), float(ratio.low), float(ratio.high)) == (1.0, 1.0, 1.0)

@@ -1,0 +1,65 @@
+"""Bootstrap intervals by request: whole requests are drawn with replacement, so tokens of one request stay together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from workbench.analysis.routes import Array
+from workbench.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with the ends of its interval; arrays of one shape, or floats."""
+
+    value: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Resampler:
+    """How often each of `num_requests` requests is drawn in each of `num_resamples` resamples.
+
+    One resampler serves all measures of a trace, so every measure sees the same resamples.
+    """
+
+    num_requests: int
+    num_resamples: int = 2000
+    seed: int = 0
+    confidence: float = 0.95
+
+    @cached_property
+    def weights(self) -> Array:
+        """`[resamples, requests]` counts; each row sums to `num_requests`."""
+        share = np.full(self.num_requests, 1 / self.num_requests)
+        return np.random.default_rng(self.seed).multinomial(self.num_requests, share, size=self.num_resamples).astype(np.float64)
+
+    def estimate(self, statistic: Callable[..., Array], *sums: Array) -> Estimate:
+        """Percentile interval of `statistic` applied to sums over requests.
+
+        Each of `sums` is `[R, ...]`; `statistic` gets each summed over its requests with a leading axis of resamples.
+        """
+        drawn = statistic(*(np.tensordot(self.weights, part, axes=1) for part in sums))
+        value = statistic(*(part.sum(axis=0, dtype=np.float64)[None] for part in sums))[0]
+        tail = 50 * (1 - self.confidence)
+        low, high = np.nanpercentile(drawn, [tail, 100 - tail], axis=0)
+        return Estimate(value=value, low=low, high=high)
+
+    def ratio(self, numerator: Array, denominator: Array) -> Estimate:
+        """Interval of `sum(numerator) / sum(denominator)`; `numerator` is `[R, ...]`, `denominator` `[R]`.
+
+        Raises BadInput when no request has anything to divide by.
+        """
+        if not denominator.any():
+            raise BadInput("no request of the trace is long enough for this measure")
+        return self.estimate(ratio_of, numerator, denominator)
+
+
+def ratio_of(numerator: Array, denominator: Array) -> Array:
+    """`numerator / denominator` over their leading axes; NaN where a resample has nothing to divide by."""
+    wide = denominator.reshape(denominator.shape + (1,) * (numerator.ndim - denominator.ndim))
+    empty = np.full(np.broadcast_shapes(numerator.shape, wide.shape), np.nan)
+    return np.divide(numerator, wide, out=empty, where=wide > 0)

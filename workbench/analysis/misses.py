@@ -1,0 +1,92 @@
+"""Misses of one global cache over a trace, replayed through the same policies that the live runtime uses.
+
+An event is one token's whole top-k of one layer. Requests run one after another, as one session sees them: the cache starts
+empty, prompt tokens warm it token by token, and only decoded tokens are counted. Belady knows the future and bounds every policy.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from workbench.analysis.bootstrap import Estimate, Resampler, ratio_of
+from workbench.analysis.routes import Array, Routes
+from workbench.simulate.replay import miss_counts
+
+
+def capacity_records(routes: Routes, fraction: float) -> int:
+    """Slots of a cache that holds `fraction` of all records."""
+    return round(fraction * routes.num_records)
+
+
+def missed_records(routes: Routes, capacity: int, policy: str, *, keep_cache: bool = True) -> Array:
+    """`[N]` records that each token missed over all layers; `keep_cache=False` empties the cache before each request."""
+    spans = [(0, len(routes.experts))] if keep_cache else routes.bounds
+    keys = routes.experts + routes.num_experts * np.arange(routes.num_layers)[:, None]
+    misses = [miss_counts(keys[a:b].reshape(-1, routes.top_k).tolist(), capacity, policy) for a, b in spans]
+    return np.concatenate(misses).reshape(-1, routes.num_layers).sum(axis=1)
+
+
+def by_request(routes: Routes, missed: Array) -> Array:
+    """`[R]` records that each request's decoded tokens missed; `missed` is `[N]`."""
+    counted = np.where(routes.decoded, missed, 0)
+    return np.bincount(routes.request, weights=counted, minlength=routes.num_requests)
+
+
+def by_step(routes: Routes, missed: Array) -> Array:
+    """Mean misses of the first, second, ... decoded token over the requests that got that far."""
+    steps = np.concatenate([np.arange(count) for count in routes.decoded_tokens])
+    return np.bincount(steps, weights=missed[routes.decoded]) / np.bincount(steps)
+
+
+def miss_curve(
+    traces: Sequence[tuple[str, Routes, Sequence[str]]],
+    fractions: Iterable[float],
+    resampler: Resampler,
+    *,
+    record_bytes: int,
+    keep_cache: bool = True,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[pl.DataFrame, dict[tuple[str, str, float], Array]]:
+    """Misses per decoded token by trace, policy and capacity.
+
+    Args:
+        traces: name, trace and policies to replay on it; the measured trace and its controls.
+        fractions: capacities as shares of all records.
+        resampler: draws the requests of all traces alike.
+        record_bytes: bytes of one record, for the demand bytes of a token.
+        keep_cache: whether a request finds what the one before left in the cache.
+        advance: called with 1 after each replay.
+
+    Returns the table and, by (trace, policy, fraction), the `[N]` misses of each token.
+    """
+    rows, missed = [], {}
+    for name, routes, policies in traces:
+        for policy in policies:
+            for fraction in fractions:
+                capacity = capacity_records(routes, fraction)
+                counts = missed_records(routes, capacity, policy, keep_cache=keep_cache)
+                missed[name, policy, fraction] = counts
+                rate = resampler.ratio(by_request(routes, counts), routes.decoded_tokens)
+                rows.append(
+                    {"trace": name, "policy": policy, "fraction": fraction, "capacity_records": capacity}
+                    | _rates(rate, routes, record_bytes)
+                )
+                advance(1)
+    return pl.DataFrame(rows), missed
+
+
+def _rates(misses: Estimate, routes: Routes, record_bytes: int) -> dict[str, float]:
+    value = float(misses.value)
+    return {
+        "misses_per_token": value,
+        "misses_per_token_low": float(misses.low),
+        "misses_per_token_high": float(misses.high),
+        "hit_rate": 1 - value / (routes.num_layers * routes.top_k),
+        "demand_bytes_per_token": value * record_bytes,
+    }
+
+
+def miss_ratio(routes: Routes, missed: Array, control: Routes, control_missed: Array, resampler: Resampler) -> Estimate:
+    """Misses per decoded token over those of a control with the same tokens, resampled together."""
+    return resampler.estimate(ratio_of, by_request(routes, missed), by_request(control, control_missed))
