@@ -1,1 +1,37 @@
-"""Who goes first: tickets, queues, slots, lanes. No tensors, no threads, no files."""
+"""Who goes first: tickets, queue, lanes, slots. Pure decisions: no tensors, threads, files or clocks of its own."""
+
+from workbench.scheduling.demand import Answer, Demand, Prediction
+from workbench.scheduling.lanes import Budget, LaneConfig
+from workbench.scheduling.pool import DOWN_BIT, GATE_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, UP_BIT, Counters, Pool
+from workbench.scheduling.queue import Order
+from workbench.scheduling.scheduler import Scheduler, SchedulerConfig
+from workbench.scheduling.slots import EvictionPolicy, SlotTable
+from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Priority, Ticket, TicketState
+
+__all__ = [
+    "DOWN_BIT",
+    "GATE_BIT",
+    "GATE_UP_BITS",
+    "NEVER_NS",
+    "PAGE_BIT",
+    "RECORD_BITS",
+    "UP_BIT",
+    "Answer",
+    "Budget",
+    "Counters",
+    "Demand",
+    "Event",
+    "EvictionPolicy",
+    "Intent",
+    "LaneConfig",
+    "Order",
+    "Outcome",
+    "Pool",
+    "Prediction",
+    "Priority",
+    "Scheduler",
+    "SchedulerConfig",
+    "SlotTable",
+    "Ticket",
+    "TicketState",
+]

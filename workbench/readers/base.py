@@ -1,0 +1,77 @@
+"""How bytes move: a reader takes reads, says how many it took, and later reports each one once. It knows files, not meaning."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+Buffer = memoryview | np.ndarray
+
+
+@dataclass(slots=True)
+class Read:
+    """Bytes `[offset, offset + num_bytes)` of a file, into memory.
+
+    An uncached reader needs offset, length and memory aligned to pages. A window may run past the end of the file as long
+    as the first `need_bytes` of it exist.
+    """
+
+    key: int
+    """Named in the completion."""
+    file: int
+    """As `open_file` returned it."""
+    offset: int
+    num_bytes: int
+    into: Buffer
+    """Writable bytes, exactly `num_bytes` long; the reader writes there until the read is completed."""
+    lane: str = "expert"
+    need_bytes: int = -1
+    """Fewest bytes that make it good; -1: all."""
+
+
+@dataclass(slots=True)
+class Completion:
+    """The end of one read. Times are `time.monotonic_ns` (or the virtual clock's), taken where the bytes arrived."""
+
+    key: int
+    submit_ns: int
+    ready_ns: int
+    error: OSError | None = None
+
+
+class Reader(ABC):
+    """Moves bytes from files into memory, many at a time. Used by one thread."""
+
+    @abstractmethod
+    def open_file(self, path: Path) -> int:
+        """Opens a file for reading; its index goes into `Read.file`."""
+
+    @abstractmethod
+    def submit(self, reads: Sequence[Read]) -> int:
+        """Takes a batch: how many of the first were taken. Fewer than all means busy; none were lost."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+        """Completions since the last call; waits for at least one (None: for ever). Empty when none came in time.
+
+        Returns at once when nothing is in flight.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all reads (none writes afterwards), threads and files. May be called twice."""
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """Reads taken and not yet reported by `poll`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,180 @@
+"""Reads by a pool of threads over `os.preadv`, buffered or uncached. Every lane has threads and a queue of its own."""
+
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.readers.base import Completion, Read, Reader
+from workbench.readers.files import FileTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreadConfig:
+    """Settings of a `PreadReader`."""
+
+    uncached: bool = False
+    """Past the page cache: `O_DIRECT` on Linux, `F_NOCACHE` on macOS."""
+    threads: Mapping[str, int] = field(default_factory=lambda: {"expert": 8, "ple": 8})
+    """Threads, hence reads in flight, of each lane."""
+    max_queued: int = 1 << 20
+    """Most reads taken and not yet reported; beyond it the reader is busy."""
+    coalesce_bytes: int = 4 << 20
+    """Largest call made of adjacent reads of one file; 0: never."""
+
+    def __post_init__(self) -> None:
+        if not self.threads or min(self.threads.values()) < 1:
+            raise ValueError(f"each lane needs at least one thread, got {dict(self.threads)}")
+
+
+class _Lane:
+    """Queue of one lane; `ready` wakes its threads."""
+
+    def __init__(self) -> None:
+        self.reads: deque[tuple[Read, int]] = deque()
+        self.ready = threading.Condition()
+        self.closed = False
+
+
+class PreadReader(Reader):
+    """Thread pool over `os.preadv`, which lets go of the GIL while the kernel reads."""
+
+    def __init__(self, config: PreadConfig | None = None) -> None:
+        self.config = config or PreadConfig()
+        self._files = FileTable(uncached=self.config.uncached)
+        self._lanes = {name: _Lane() for name in self.config.threads}
+        self._done: deque[Completion] = deque()
+        self._seen = threading.Condition()
+        self._in_flight = 0
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), name=f"pread-{name}-{i}", daemon=True)
+            for name, lane in self._lanes.items()
+            for i in range(self.config.threads[name])
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def in_flight(self) -> int:
+        """Reads taken and not yet reported by `poll`."""
+        return self._in_flight
+
+    def open_file(self, path: Path) -> int:
+        """Opens a file; raises UnmetPrerequisite where its filesystem can't be read uncached."""
+        return self._files.open(path)
+
+    def submit(self, reads: Sequence[Read]) -> int:
+        """Queues a batch to its lanes."""
+        taken = reads[: max(0, self.config.max_queued - self._in_flight)]
+        now_ns = time.monotonic_ns()
+        for name, lane in self._lanes.items():
+            mine = [(read, now_ns) for read in taken if read.lane == name]
+            if mine:
+                with lane.ready:
+                    lane.reads.extend(mine)
+                    lane.ready.notify(len(mine))
+        self._in_flight += len(taken)
+        return len(taken)
+
+    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+        """Completions since the last call."""
+        with self._seen:
+            if not self._done and self._in_flight and timeout_s != 0.0:
+                self._seen.wait_for(lambda: self._done, timeout_s)
+            done = list(self._done)
+            self._done.clear()
+        self._in_flight -= len(done)
+        return done
+
+    def close(self) -> None:
+        """Drops queued reads, waits for those at the kernel, ends threads, closes files."""
+        for lane in self._lanes.values():
+            with lane.ready:
+                lane.closed = True
+                lane.reads.clear()
+                lane.ready.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self._files.close()
+
+    def _serve(self, lane: _Lane) -> None:
+        while True:
+            with lane.ready:
+                lane.ready.wait_for(lambda: lane.reads or lane.closed)
+                if lane.closed:
+                    return
+                run = self._take_run(lane.reads)
+            done = self._read_run(run)
+            with self._seen:
+                self._done.extend(done)
+                self._seen.notify()
+
+    def _take_run(self, reads: deque[tuple[Read, int]]) -> list[tuple[Read, int]]:
+        """The next read and those that follow it without a gap."""
+        run = [reads.popleft()]
+        num_bytes = run[0][0].num_bytes
+        while reads and len(run) < _MAX_VECTORS and num_bytes + reads[0][0].num_bytes <= self.config.coalesce_bytes:
+            last, following = run[-1][0], reads[0][0]
+            if following.file != last.file or following.offset != last.offset + last.num_bytes:
+                break
+            run.append(reads.popleft())
+            num_bytes += following.num_bytes
+        return run
+
+    def _read_run(self, run: list[tuple[Read, int]]) -> list[Completion]:
+        first = run[0][0]
+        error: OSError | None = None
+        got = 0
+        try:
+            got = _read_fully(self._files.descriptor(first.file), first.offset, [read.into for read, _ in run])
+        except OSError as cause:
+            error = cause
+        ready_ns = time.monotonic_ns()
+        done = []
+        for read, submit_ns in run:
+            short = None if got >= _need(read) else error or _short(read, got)
+            done.append(Completion(read.key, submit_ns, ready_ns, short))
+            got -= read.num_bytes
+        return done
+
+
+_MAX_VECTORS = 512
+"""Below the kernel's IOV_MAX of 1024."""
+
+
+def _need(read: Read) -> int:
+    return read.num_bytes if read.need_bytes < 0 else read.need_bytes
+
+
+def _short(read: Read, got: int) -> OSError:
+    return OSError(errno.EIO, f"short read: {max(got, 0)} of {_need(read)} bytes at offset {read.offset}")
+
+
+def _read_fully(descriptor: int, offset: int, into: Sequence[object]) -> int:
+    """Bytes read into the buffers, in order, until they are full or the file ends."""
+    views = [memoryview(buffer).cast("B") for buffer in into]  # type: ignore[arg-type]
+    wanted = sum(len(view) for view in views)
+    got = 0
+    while got < wanted:
+        count = os.preadv(descriptor, views, offset + got)
+        got += count
+        if not count or got == wanted or got % _BLOCK:
+            # an unaligned count ends at the end of the file; asking again would be refused by O_DIRECT
+            break
+        views = _after(views, count)
+    return got
+
+
+_BLOCK = 512
+
+
+def _after(views: list[memoryview], count: int) -> list[memoryview]:
+    while views and count >= len(views[0]):
+        count -= len(views[0])
+        views = views[1:]
+    return [views[0][count:], *views[1:]] if views else []

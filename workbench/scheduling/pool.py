@@ -1,0 +1,143 @@
+"""One store's share of the scheduler: its slots, its tickets, how a record is split into reads, its counters."""
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from workbench.scheduling.demand import Demand
+from workbench.scheduling.slots import SlotTable
+from workbench.scheduling.ticket import Intent, Outcome, Ticket, TicketState
+
+GATE_BIT, UP_BIT, DOWN_BIT = 1, 2, 4
+GATE_UP_BITS = GATE_BIT | UP_BIT
+RECORD_BITS = GATE_UP_BITS | DOWN_BIT
+PAGE_BIT = 1
+
+Sizes = Callable[[int, int], tuple[int, int]]
+"""`(key, component bits) -> (logical bytes, bytes the read will move)`."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals of one pool since it was made."""
+
+    hits: int = 0
+    joined: int = 0
+    misses: int = 0
+    promoted: int = 0
+    """Predicted tickets that an exact demand took over before they were ready."""
+    predicted: int = 0
+    """Predicted tickets planned."""
+    busy: int = 0
+    """Keys refused for want of slots or queue."""
+    read_ops: int = 0
+    retries: int = 0
+    cancelled: int = 0
+    stale: int = 0
+    failed: int = 0
+    evictions: int = 0
+    evictions_by_false_prediction: int = 0
+    used_on_time: int = 0
+    used_late: int = 0
+    unused: int = 0
+    logical_bytes: int = 0
+    physical_bytes: int = 0
+    exact_bytes: int = 0
+    """Logical bytes of exact tickets that were issued."""
+    predicted_bytes: int = 0
+    """Logical bytes of predicted tickets that were issued."""
+    wasted_bytes: int = 0
+    """Those of them that were never used."""
+
+    @property
+    def demand_bytes(self) -> int:
+        """Exact bytes plus predicted bytes that were used."""
+        return self.exact_bytes + self.predicted_bytes - self.wasted_bytes
+
+    def count_demand(self, demand: Demand) -> None:
+        """Counts the keys of a demand that was met or queued."""
+        self.hits += len(demand.hits)
+        self.joined += len(demand.joined)
+        self.misses += len(demand.misses)
+
+    def add(self, ticket: Ticket) -> None:
+        """Counts a ticket that reached its final state."""
+        match ticket.state:
+            case TicketState.CANCELLED:
+                self.cancelled += 1
+            case TicketState.STALE:
+                self.stale += 1
+            case TicketState.FAILED:
+                self.failed += 1
+        if ticket.outcome is Outcome.UNUSED:
+            self.unused += 1
+        elif ticket.outcome is Outcome.USED_ON_TIME:
+            self.used_on_time += 1
+        elif ticket.outcome is Outcome.USED_LATE:
+            self.used_late += 1
+        if ticket.issued:
+            self._add_bytes(ticket)
+
+    def _add_bytes(self, ticket: Ticket) -> None:
+        self.logical_bytes += ticket.logical_bytes
+        self.physical_bytes += ticket.physical_bytes
+        if ticket.intent is Intent.EXACT:
+            self.exact_bytes += ticket.logical_bytes
+            return
+        self.predicted_bytes += ticket.logical_bytes
+        if ticket.outcome in (None, Outcome.UNUSED, Outcome.FAILED):
+            self.wasted_bytes += ticket.logical_bytes
+            self.evictions_by_false_prediction += ticket.num_evicted
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """Slots of one store. `parts` splits a record's component bits into reads, in the order they should arrive."""
+
+    name: str
+    """Name of the pool and of its lanes: `expert` or `ple`."""
+    digest: str
+    """SHA-256 of the store's payload."""
+    slots: SlotTable
+    sizes: Sizes
+    parts: tuple[int, ...] = (PAGE_BIT,)
+    counters: Counters = field(default_factory=Counters)
+    tickets: dict[int, Ticket] = field(default_factory=dict)
+    """Tickets on their way, by key: at most one a key."""
+    unused: dict[int, Ticket] = field(default_factory=dict)
+    """Predicted tickets that are ready and that nobody has used yet."""
+
+    on_final: Callable[[Ticket], None] | None = None
+    """Called once with each ticket that reached its final state (for events and metrics)."""
+
+    @property
+    def all_bits(self) -> int:
+        """Component bits of a whole record."""
+        return functools.reduce(operator.or_, self.parts)
+
+    def logical_bytes(self, key: int) -> int:
+        """Bytes of the record or page `key`."""
+        return sum(self.sizes(key, part)[0] for part in self.parts)
+
+    def evicted(self, keys: Sequence[int], ticket: Ticket | None = None) -> None:
+        """Accounts for keys that left, for the sake of `ticket` when that was predicted."""
+        self.counters.evictions += len(keys)
+        if ticket is not None:
+            ticket.num_evicted += len(keys)
+        for key in keys:
+            if (unused := self.unused.pop(key, None)) is not None:
+                self.close(unused, TicketState.RELEASED)
+
+    def close(self, ticket: Ticket, state: TicketState) -> None:
+        """Moves a ticket to its final state and accounts for it, once."""
+        ticket.move(state)
+        if self.tickets.get(ticket.key) is ticket:
+            del self.tickets[ticket.key]
+        if state is TicketState.FAILED:
+            ticket.outcome = Outcome.FAILED
+        elif ticket.outcome is None and ticket.issued:
+            ticket.outcome = Outcome.UNUSED
+        self.counters.add(ticket)
+        if self.on_final is not None:
+            self.on_final(ticket)

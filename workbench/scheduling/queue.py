@@ -1,0 +1,82 @@
+"""The queue of reads that wait: four classes, most urgent first, then by deadline, then in the order they came. Bounded."""
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from workbench.scheduling.ticket import Priority, Ticket
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """One read of a ticket: the components in `bits`, into `slot`. Readers name it by `number`."""
+
+    ticket: Ticket
+    lane: str
+    bits: int
+    num_bytes: int
+    """Bytes that the read is expected to move."""
+    number: int = -1
+    """Unique; a new one at each push."""
+    priority: Priority = Priority.P3
+    waiting: bool = False
+    slot: int = -1
+    generation: int = -1
+    """Generation of the slot that may publish."""
+    issue_ns: int = -1
+
+
+class Queue:
+    """Waiting orders by class and lane."""
+
+    def __init__(self, bounds: Mapping[Priority, int]) -> None:
+        """`bounds`: most orders that may wait in each class; P0's is bounded by its slots already."""
+        self._bounds = dict(bounds)
+        self._heaps: dict[Priority, dict[str, list[tuple[int, int, Order]]]] = {priority: {} for priority in Priority}
+        self._waiting = dict.fromkeys(Priority, 0)
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return sum(self._waiting.values())
+
+    def waiting(self, priority: Priority) -> int:
+        """Orders that wait in a class."""
+        return self._waiting[priority]
+
+    def has_room(self, priority: Priority, count: int = 1) -> bool:
+        """Whether `count` more may wait in a class."""
+        bound = self._bounds.get(priority)
+        return bound is None or self._waiting[priority] + count <= bound
+
+    def push(self, order: Order) -> None:
+        """Puts an order in the class of its ticket, under a new number; an earlier place of it is void."""
+        if order.waiting:
+            self._waiting[order.priority] -= 1
+        order.number, order.priority, order.waiting = next(self._numbers), order.ticket.priority, True
+        self._waiting[order.priority] += 1
+        heap = self._heaps[order.priority].setdefault(order.lane, [])
+        heapq.heappush(heap, (order.ticket.deadline_ns, order.number, order))
+
+    def remove(self, order: Order) -> None:
+        """Takes an order out, to be issued or withdrawn."""
+        if order.waiting:
+            order.waiting = False
+            self._waiting[order.priority] -= 1
+
+    def head(self, may_go: Callable[[Order], bool]) -> Order | None:
+        """The order that goes next; None when nothing waits or when the most urgent class can't go yet.
+
+        A class never overtakes a more urgent one that waits, in whatever lane.
+        """
+        for priority in Priority:
+            if self._waiting[priority]:
+                heads = [head for heap in self._heaps[priority].values() if (head := _first(heap)) and may_go(head[2])]
+                return min(heads)[2] if heads else None
+        return None
+
+
+def _first(heap: list[tuple[int, int, Order]]) -> tuple[int, int, Order] | None:
+    while heap and not (heap[0][2].waiting and heap[0][2].number == heap[0][1]):
+        heapq.heappop(heap)
+    return heap[0] if heap else None

@@ -1,0 +1,169 @@
+"""The slot table: one global pool of equal slots, which key each one holds, who leases it, and its generation.
+
+A slot is free, filling (admitted, bytes on their way), resident, or draining (given up while a read still writes into it).
+A leased slot is never evicted nor overwritten; a filling slot is leased by its own read.
+"""
+
+from collections.abc import Container, Sequence
+from typing import Protocol
+
+from workbench.errors import BadInput
+
+
+class EvictionPolicy(Protocol):
+    """What the table asks of a policy. `workbench.policies.base.Policy` has the same verbs."""
+
+    def start_event(self) -> None:
+        """A token's top-k of one layer, or a block's union, begins."""
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """These present keys are used by this event."""
+
+    def admit(self, keys: Sequence[int]) -> None:
+        """These keys take slots in this event."""
+
+    def evict(self, count: int, protected: Container[int]) -> list[int]:
+        """Removes and returns `count` keys, none of them protected, worst first."""
+
+    def forget(self, key: int) -> None:
+        """This key is gone for another reason."""
+
+
+class SlotTable:
+    """Which slot holds which key. All-or-nothing admission: nothing changes when it can't be had."""
+
+    def __init__(self, num_slots: int, policy: EvictionPolicy, *, min_slots: int = 1) -> None:
+        """Raises BadInput with both figures when the pool is smaller than one token's working set."""
+        if num_slots < min_slots:
+            raise BadInput(f"{num_slots} slots are below one token's working set of {min_slots} slots: give the cache more bytes")
+        self.num_slots = num_slots
+        self.policy = policy
+        self._slot: dict[int, int] = {}
+        self._leases: dict[int, int] = {}
+        self._resident: set[int] = set()
+        self._free = list(range(num_slots - 1, -1, -1))
+        self._generation = [0] * num_slots
+        self._reads = [0] * num_slots
+        self._draining: set[int] = set()
+
+    def slot_of(self, key: int) -> int | None:
+        """The slot that holds `key` or is being filled with it."""
+        return self._slot.get(key)
+
+    def slot(self, key: int) -> int:
+        """The same; raises KeyError when there is none."""
+        return self._slot[key]
+
+    def is_resident(self, key: int) -> bool:
+        """Whether all bytes of `key` are in its slot."""
+        return key in self._resident
+
+    def generation(self, slot: int) -> int:
+        """Owner epoch of a slot; it grows at every change of owner."""
+        return self._generation[slot]
+
+    def leases(self, key: int) -> int:
+        """How many hold `key`; its own read counts while it is on its way."""
+        return self._leases.get(key, 0)
+
+    @property
+    def resident_keys(self) -> frozenset[int]:
+        """Keys whose bytes are all there."""
+        return frozenset(self._resident)
+
+    @property
+    def num_free(self) -> int:
+        """Slots that hold nothing."""
+        return len(self._free)
+
+    @property
+    def num_draining(self) -> int:
+        """Slots given up while a read still writes into them."""
+        return len(self._draining)
+
+    @property
+    def num_available(self) -> int:
+        """Slots that an admission could take now: free ones and those of keys nobody leases."""
+        return len(self._free) + len(self._slot) - len(self._leases)
+
+    def lease(self, key: int) -> int:
+        """Holds `key` in its slot, which is returned."""
+        slot = self._slot[key]
+        self._leases[key] = self._leases.get(key, 0) + 1
+        return slot
+
+    def release(self, key: int) -> None:
+        """Gives one lease back. Raises KeyError when there is none."""
+        count = self._leases[key] - 1
+        if count:
+            self._leases[key] = count
+        else:
+            del self._leases[key]
+
+    def admit(self, keys: Sequence[int]) -> list[int]:
+        """Gives each new key a slot, leased once for its read; returns the keys that had to leave.
+
+        Raises ValueError, before anything changes, when `num_available` is too small or a key has a slot already.
+        """
+        if len(keys) > self.num_available or any(key in self._slot for key in keys):
+            raise ValueError(
+                f"{len(keys)} keys can't be admitted: {self.num_available} slots are to be had, or one is there already"
+            )
+        victims = self._evict(len(keys) - len(self._free))
+        for key in keys:
+            slot = self._free.pop()
+            self._slot[key] = slot
+            self._generation[slot] += 1
+            self._leases[key] = 1
+        self.policy.admit(keys)
+        return victims
+
+    def _evict(self, count: int) -> list[int]:
+        if count <= 0:
+            return []
+        victims = self.policy.evict(count, self._leases)
+        if len(victims) != count or any(key in self._leases for key in victims):
+            raise ValueError(f"policy gave {victims} when asked for {count} unprotected keys")
+        for key in victims:
+            self._resident.discard(key)
+            self._vacate(key)
+        return victims
+
+    def begin_read(self, key: int) -> tuple[int, int]:
+        """A read into the slot of `key` starts: the slot and the generation that may publish."""
+        slot = self._slot[key]
+        self._reads[slot] += 1
+        return slot, self._generation[slot]
+
+    def end_read(self, slot: int, generation: int) -> bool:
+        """A read into `slot` ended, well or not; whether its generation still owns the slot."""
+        self._reads[slot] -= 1
+        if slot in self._draining and not self._reads[slot]:
+            self._draining.discard(slot)
+            self._free.append(slot)
+        return self._generation[slot] == generation
+
+    def publish(self, key: int, generation: int) -> bool:
+        """Marks `key` resident and ends its read's lease; False, and nothing happens, when the generation is stale."""
+        slot = self._slot.get(key)
+        if slot is None or self._generation[slot] != generation:
+            return False
+        self._resident.add(key)
+        self.release(key)
+        return True
+
+    def discard(self, key: int) -> None:
+        """Gives up a key that is being filled, with all its leases. Its slot is free once no read writes into it."""
+        if key in self._resident:
+            raise ValueError(f"key {key} is resident: it leaves by eviction only")
+        del self._leases[key]
+        self.policy.forget(key)
+        self._vacate(key)
+
+    def _vacate(self, key: int) -> None:
+        slot = self._slot.pop(key)
+        self._generation[slot] += 1
+        if self._reads[slot]:
+            self._draining.add(slot)
+        else:
+            self._free.append(slot)
