@@ -1,5 +1,7 @@
 """How bytes move: a reader takes reads, says how many it took, and later reports each one once. It knows files, not meaning."""
 
+import errno
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +12,19 @@ from typing import Self
 import numpy as np
 
 Buffer = memoryview | np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """CRC-32 that bytes `[start, start + num_bytes)` of a read's memory must have."""
+
+    start: int
+    num_bytes: int
+    crc32: int
+
+
+class ChecksumMismatch(OSError):
+    """The bytes that came are not those that were stored."""
 
 
 @dataclass(slots=True)
@@ -31,6 +46,17 @@ class Read:
     lane: str = "expert"
     need_bytes: int = -1
     """Fewest bytes that make it good; -1: all."""
+    checksums: tuple[Checksum, ...] = ()
+    """Checked where the bytes arrive, so that their cost stays off the thread that computes."""
+
+    def check(self) -> ChecksumMismatch | None:
+        """What is wrong with the bytes that came, if anything is."""
+        view = memoryview(self.into)
+        for checksum in self.checksums:
+            if zlib.crc32(view[checksum.start : checksum.start + checksum.num_bytes]) != checksum.crc32:
+                at = self.offset + checksum.start
+                return ChecksumMismatch(errno.EIO, f"checksum differs in bytes {at}..{at + checksum.num_bytes} of the file")
+        return None
 
 
 @dataclass(slots=True)
@@ -41,6 +67,8 @@ class Completion:
     submit_ns: int
     ready_ns: int
     error: OSError | None = None
+    check_ns: int = 0
+    """Time that its checksums took, ended before `ready_ns`."""
 
 
 class Reader(ABC):

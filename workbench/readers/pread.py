@@ -134,11 +134,12 @@ class PreadReader(Reader):
             got = _read_fully(self._files.descriptor(first.file), first.offset, [read.into for read, _ in run])
         except OSError as cause:
             error = cause
-        ready_ns = time.monotonic_ns()
         done = []
         for read, submit_ns in run:
-            short = None if got >= _need(read) else error or _short(read, got)
-            done.append(Completion(read.key, submit_ns, ready_ns, short))
+            arrived_ns = time.monotonic_ns()
+            wrong = read.check() if got >= _need(read) else error or _short(read, got)
+            ready_ns = time.monotonic_ns()
+            done.append(Completion(read.key, submit_ns, ready_ns, wrong, ready_ns - arrived_ns))
             got -= read.num_bytes
         return done
 
