@@ -51,7 +51,7 @@ class Read:
 
     def check(self) -> ChecksumMismatch | None:
         """What is wrong with the bytes that came, if anything is."""
-        view = memoryview(self.into)
+        view = memoryview(self.into)  # type: ignore[arg-type]
         for checksum in self.checksums:
             if zlib.crc32(view[checksum.start : checksum.start + checksum.num_bytes]) != checksum.crc32:
                 at = self.offset + checksum.start
