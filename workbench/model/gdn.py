@@ -1,0 +1,61 @@
+"""Gated delta net: linear attention with a recurrent state.
+
+Shapes: T tokens, K key heads, V value heads, D dimensions of a head.
+"""
+
+import mlx.core as mx
+
+from workbench.geometry import Geometry
+from workbench.model.conv import CausalConv
+from workbench.model.norm import Norm, rms_norm
+from workbench.model.state import SequenceState
+from workbench.model.weights import Weights, joined
+
+_QK_EPS = 1e-6
+"""Of the L2 norm of queries and keys; fixed in transformers' class, whatever `rms_norm_eps` says."""
+
+_ZERO = mx.array(0.0)
+
+
+class GatedDeltaNet:
+    """One gated-delta-net block."""
+
+    def __init__(self, geometry: Geometry, weights: Weights, layer: int) -> None:
+        self._key_heads, self._value_heads = geometry.linear_num_key_heads, geometry.linear_num_value_heads
+        self._key_dim, self._value_dim = geometry.linear_key_head_dim, geometry.linear_value_head_dim
+        self._project = joined(*(weights.rows(f"in_proj_{name}") for name in ("qkv", "z", "b", "a")))
+        self._conv = CausalConv(weights.array("conv1d.weight"))
+        scale = mx.array([self._key_dim**-0.5] * self._key_heads + [1.0] * self._key_heads)
+        self._qk_norm = Norm(scale[:, None], _QK_EPS)
+        self._rate = -mx.exp(weights.array("A_log"))
+        self._dt_bias = weights.array("dt_bias")
+        self._norm = rms_norm(weights.array("norm.weight"), geometry.rms_norm_eps)
+        self._sigmoid_gate = geometry.output_gate_type == "sigmoid"
+        self._out = joined(weights.rows("out_proj"))
+        self._conv_name, self._recurrent_name = f"gdn.{layer}.conv", f"gdn.{layer}.recurrent"
+
+    def start(self, state: SequenceState) -> None:
+        """Puts this block's empty state into `state`."""
+        state.arrays[self._conv_name] = mx.zeros(self._conv.state_shape)
+        state.arrays[self._recurrent_name] = mx.zeros((1, self._value_heads, self._value_dim, self._key_dim))
+
+    def __call__(self, hidden: mx.array, state: SequenceState) -> mx.array:
+        """`[T, H]` -> `[T, H]`; advances the state by T tokens."""
+        num_tokens = len(hidden)
+        keys, values = self._key_heads * self._key_dim, self._value_heads * self._value_dim
+        mixed, gate, beta, rate = mx.split(
+            hidden @ self._project, [2 * keys + values, 2 * (keys + values), 2 * (keys + values) + self._value_heads], axis=1
+        )
+        mixed, state.arrays[self._conv_name] = self._conv(mixed, state.arrays[self._conv_name])
+        mixed = mixed * mx.sigmoid(mixed)
+        qk = self._qk_norm(mixed[:, : 2 * keys].reshape(1, num_tokens, 2 * self._key_heads, self._key_dim))
+        output, state.arrays[self._recurrent_name] = mx.fast.gated_delta_update(
+            qk[:, :, : self._key_heads],
+            qk[:, :, self._key_heads :],
+            mixed[:, 2 * keys :].reshape(1, num_tokens, self._value_heads, self._value_dim),
+            mx.exp(self._rate * mx.logaddexp(rate + self._dt_bias, _ZERO))[None],
+            mx.sigmoid(beta)[None],
+            state.arrays[self._recurrent_name],
+        )
+        gate = mx.sigmoid(gate) if self._sigmoid_gate else gate * mx.sigmoid(gate)
+        return (self._norm(output).reshape(num_tokens, values) * gate) @ self._out

@@ -1,0 +1,54 @@
+"""Hyper-connections: how one layer's input is mixed from the wide residual and its output injected back.
+
+Shapes: T tokens, C streams (`hc_count`), H hidden, R low rank; the wide residual is `[T, C*H]`, stream after stream.
+"""
+
+import mlx.core as mx
+
+from workbench.geometry import Geometry
+from workbench.model.norm import rms_norm
+from workbench.model.weights import Weights, joined
+
+
+class HyperMixer:
+    """The gated mix of the streams into one hidden state; behind the last layer nothing is injected."""
+
+    def __init__(self, geometry: Geometry, weights: Weights) -> None:
+        self._shape = (geometry.hc_count, geometry.hidden_size)
+        self._rank = geometry.hc_lowrank
+        self._norm = rms_norm(1 + weights.array("hc_norm.weight").reshape(self._shape), geometry.rms_norm_eps)
+        # the 1/C of both projections is folded into them
+        self._down = joined(*(rows / geometry.hc_count for rows in self._projections(weights)))
+        self._up = joined(weights.rows("input_mix_weight_up"))
+
+    def _projections(self, weights: Weights) -> list[mx.array]:
+        return [weights.rows("input_mix_weight_down")]
+
+    def _mix(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """`[T, C*H]` -> mixed `[T, H]` and the projections `[T, R + ...]`."""
+        streams = self._norm(x.reshape(-1, *self._shape))
+        projected = streams.reshape(x.shape) @ self._down
+        low = projected[:, : self._rank]
+        gate = mx.sigmoid((low * mx.sigmoid(low)) @ self._up)
+        return mx.mean(gate.reshape(streams.shape) * streams, axis=1), projected
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Wide `[T, C*H]` -> `[T, H]`."""
+        return self._mix(x)[0]
+
+
+class HyperConnection(HyperMixer):
+    """The mix before a block, with the weights by which the block's output goes back into each stream."""
+
+    def _projections(self, weights: Weights) -> list[mx.array]:
+        return [*super()._projections(weights), weights.rows("block_inject_weight")]
+
+    def mix(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """Wide `[T, C*H]` -> hidden `[T, H]` and injection weights `[T, C]`."""
+        mixed, projected = self._mix(x)
+        return mixed, 2 * mx.sigmoid(projected[:, self._rank :])
+
+
+def inject(x: mx.array, output: mx.array, weights: mx.array) -> mx.array:
+    """Adds a block's `output [T, H]` to every stream of `x [T, C*H]` by its `weights [T, C]`."""
+    return x + (output[:, None, :] * weights[:, :, None]).reshape(x.shape)

@@ -1,0 +1,70 @@
+"""Qwen4Exp (text) stage by stage: one sequence, T tokens at a time, float32.
+
+Routed experts and n-gram tables are not here; whoever runs the stages brings their values.
+"""
+
+from collections.abc import Mapping
+
+import mlx.core as mx
+import numpy as np
+
+from workbench.geometry import Geometry
+from workbench.model.hyper import HyperMixer
+from workbench.model.layer import Layer
+from workbench.model.mtp import Mtp
+from workbench.model.ngram import row_ids
+from workbench.model.rope import Rotary
+from workbench.model.state import SequenceState
+from workbench.model.weights import Weights, joined
+
+
+class Model:
+    """The trunk, its head and, where the checkpoint has one, the MTP head."""
+
+    def __init__(self, geometry: Geometry, weights: Mapping[str, mx.array]) -> None:
+        """`weights`: trunk tensors under their Hugging Face names. Raises BadInput naming the first one missing."""
+        self.geometry = geometry
+        tensors = Weights(weights)
+        rotaries = Rotary(geometry, geometry.head_dim), Rotary(geometry, geometry.indexer_head_dim)
+        # as stored: a lookup converts its few rows
+        self._embedding = tensors.stored("model.embed_tokens.weight")
+        self.layers = tuple(
+            Layer(geometry, tensors.below(f"model.layers.{index}"), index, kind, *rotaries)
+            for index, kind in enumerate(geometry.layer_types)
+        )
+        self._mixer = HyperMixer(geometry, tensors.below("model.hyper_connection_mixer"))
+        head = "lm_head" if "lm_head.weight" in tensors else "model.embed_tokens"
+        self._head = joined(tensors.rows(head))
+        self.mtp = Mtp(geometry, tensors.below("mtp"), *rotaries) if geometry.mtp_num_hidden_layers else None
+
+    def new_state(self) -> SequenceState:
+        """The state of an empty sequence."""
+        state = SequenceState(self.geometry)
+        for layer in (*self.layers, *([self.mtp.layer] if self.mtp else [])):
+            layer.start(state)
+        return state
+
+    def row_ids(self, tokens: np.ndarray, state: SequenceState) -> dict[int, np.ndarray]:
+        """N-gram rows `[T, heads]` that `tokens [T]` will read, by layer index; known before any layer runs."""
+        return {
+            layer: row_ids(self.geometry, position, tokens, state.context)
+            for position, layer in enumerate(self.geometry.ple_layers)
+        }
+
+    def embed_narrow(self, tokens: mx.array) -> mx.array:
+        """Tokens `[T]` -> embeddings `[T, H]`."""
+        return self._embedding[tokens].astype(mx.float32)
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Tokens `[T]` -> wide residual `[T, hc_count * H]`."""
+        return mx.tile(self.embed_narrow(tokens), (1, self.geometry.hc_count))
+
+    def logits(self, x: mx.array) -> mx.array:
+        """Wide residual `[T, hc_count * H]` -> logits `[T, vocab]`."""
+        return self._mixer(x) @ self._head
+
+    def draft_logits(self, x: mx.array) -> mx.array:
+        """The MTP layer's wide residual -> logits `[T, vocab]` of the token after next. Raises ValueError without a head."""
+        if self.mtp is None:
+            raise ValueError("this checkpoint has no MTP head")
+        return self.mtp.mixer(x) @ self._head
