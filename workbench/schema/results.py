@@ -143,7 +143,8 @@ class RunFolder:
     ) -> "RunFolder":
         """Makes the folder and stores configuration, its digest and the environment before anything is read."""
         started = time.time()
-        run_id = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started)) + "-" + secrets.token_hex(3)
+        # milliseconds: runs of one second still sort by their start
+        run_id = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started)) + f"{int(started % 1 * 1000):03d}-{secrets.token_hex(2)}"
         folder = cls(root / kind / run_id)
         folder.artifacts.mkdir(parents=True)
         (folder.path / "config.toml").write_text(config.to_toml())
