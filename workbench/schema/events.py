@@ -41,6 +41,9 @@ EVENT_SCHEMA: dict[str, Any] = {
     "hits": pl.Int32,
     "joined": pl.Int32,
     "misses": pl.Int32,
+    # of a wait: tickets it stood still for, and tickets that the stage behind it consumes
+    "guarded": pl.Int32,
+    "consumed": pl.Int32,
     "value": pl.Float64,
 }
 """Columns of `events.parquet`; a column that does not apply to an event is null."""
