@@ -43,7 +43,8 @@ class Resampler:
         Each of `sums` is `[R, ...]`; `statistic` gets each summed over its requests with a leading axis of resamples.
         """
         drawn = statistic(*(np.tensordot(self.weights, part, axes=1) for part in sums))
-        value = statistic(*(part.sum(axis=0, dtype=np.float64)[None] for part in sums))[0]
+        once = np.ones((1, self.num_requests))
+        value = statistic(*(np.tensordot(once, part, axes=1) for part in sums))[0]
         tail = 50 * (1 - self.confidence)
         low, high = np.nanpercentile(drawn, [tail, 100 - tail], axis=0)
         return Estimate(value=value, low=low, high=high)

@@ -1,1 +1,26 @@
-"""Experiments: configuration in, result folder out."""
+"""Gates: a question, its experiment and a verdict with evidence. `find_gate` knows the ones that exist."""
+
+import importlib
+from difflib import get_close_matches
+
+from workbench.errors import BadInput
+from workbench.gates.base import Gate
+
+GATES = {"b_locality": "workbench.gates.b_locality"}
+"""Module of each gate by name, in the order they are walked."""
+
+
+def find_gate(word: str) -> Gate:
+    """The gate called `b_locality`, `B` or `b`. Raises BadInput suggesting the nearest name."""
+    wanted = word.lower().removeprefix("gate_")
+    for name in GATES:
+        if wanted in (name, name[0], name.partition("_")[2]):
+            gate: Gate = importlib.import_module(GATES[name]).GATE
+            return gate
+    near = get_close_matches(wanted, [*GATES, *(name.partition("_")[2] for name in GATES)], n=1)
+    raise BadInput(f"no such gate: {word!r}" + (f"; did you mean {near[0]}?" if near else f" (there are {', '.join(GATES)})"))
+
+
+def all_gates() -> list[Gate]:
+    """Every gate that exists, in order."""
+    return [find_gate(name) for name in GATES]

@@ -1,0 +1,1 @@
+"""Frames in, figures out. Every figure names the evidence it rests on."""
