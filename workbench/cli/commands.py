@@ -2,6 +2,9 @@
 
 from cyclopts import App
 
+from workbench.cli import stores
+
 
 def register(app: App) -> None:
     """Registers every command on `app`."""
+    stores.register(app)

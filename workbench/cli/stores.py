@@ -1,0 +1,100 @@
+"""`workbench pack`, `slice` and `verify`: stores are made and checked."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from workbench.cli.output import print_json, print_table
+from workbench.geometry import Codec
+from workbench.stores.build import BuildSettings
+from workbench.stores.manifest import Manifest
+from workbench.units import PAGE_BYTES
+
+
+def register(app: App) -> None:
+    """Adds the commands."""
+    app.command(pack)
+    app.command(verify)
+
+
+def pack(
+    checkpoint: Path,
+    *,
+    out: Path,
+    storage_format: Annotated[int, Parameter(name="--format")] = 2,
+    bits: int | None = None,
+    group_size: int | None = None,
+    row_codec: str | None = None,
+    page_bytes: int = PAGE_BYTES,
+    json: bool = False,
+) -> None:
+    """Packs a checkpoint into a store folder; the same command goes on after an interruption.
+
+    Example: workbench pack data/qwen4exp-mini-4bit --out data/stores/mini
+
+    Parameters
+    ----------
+    checkpoint
+        Folder with config.json and safetensors files: MLX affine 4-bit, or bf16 that is quantised here.
+    out
+        The store folder: new, empty, or an interrupted pack of the same checkpoint.
+    storage_format
+        ExpertMajor storage format: 2 (planar) or 1 (interleaved).
+    bits
+        Bits of a weight for bf16 experts; 4 where nothing is said.
+    group_size
+        Weights that share a scale, for bf16 experts; 64 where nothing is said.
+    row_codec
+        bf16 or affine4 for n-gram rows; affine4 where their width allows it.
+    page_bytes
+        Size of an n-gram page: 4096 or 16384.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.stores.pack import pack as pack_checkpoint
+
+    settings = BuildSettings(storage_format=storage_format, row_codec=row_codec, page_bytes=page_bytes)
+    codec = None if bits is None and group_size is None else Codec(bits=bits or 4, group_size=group_size or 64)
+    try:
+        manifest = pack_checkpoint(checkpoint, out, settings=settings, codec=codec)
+    except KeyboardInterrupt:
+        _say_how_to_resume()
+        raise
+    _print_store(out, manifest, json)
+
+
+def verify(path: Path, *, json: bool = False) -> None:
+    """Reads a store folder, or a single store file, and checks every digest, checksum, padding byte and shape.
+
+    Example: workbench verify data/stores/mini
+
+    Parameters
+    ----------
+    path
+        A store folder, an .em2 or .ple file, or a GGUF file that embeds an expert store.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.stores.verify import verify as verify_store
+
+    rows = [asdict(checked) for checked in verify_store(path)]
+    if json:
+        print_json("verify", {"path": str(path), "files": rows})
+        return
+    print_table([{"file": r["file"], "bytes": r["num_bytes"], "holds": r["holds"], "digest": r["digest"][:12]} for r in rows])
+    print(f"\n{path}: sound")
+
+
+def _say_how_to_resume() -> None:
+    print("workbench: interrupted; the same command goes on from here", file=sys.stderr)
+
+
+def _print_store(folder: Path, manifest: Manifest, json: bool) -> None:
+    if json:
+        print_json("store", {"folder": str(folder), "sha256": manifest.sha256, "manifest": manifest.model_dump(mode="json")})
+        return
+    print_table([{"file": name, "bytes": e.num_bytes, "digest": e.sha256[:12]} for name, e in manifest.files.items()])
+    print(f"\n{folder}: store {manifest.sha256[:12]}")

@@ -1,0 +1,24 @@
+"""`workbench pack`: a checkpoint becomes a store folder."""
+
+from pathlib import Path
+
+from workbench.geometry import Codec
+from workbench.progress import progress
+from workbench.stores.build import BuildSettings, StoreBuilder
+from workbench.stores.checkpoint import Checkpoint
+from workbench.stores.manifest import Manifest
+
+
+def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings(), codec: Codec | None = None) -> Manifest:  # noqa: B008
+    """Packs a checkpoint folder into `out`, layer by layer; takes up what an interrupted run left.
+
+    Args:
+        checkpoint: folder with config.json and safetensors files.
+        out: the store folder; it must be new, empty, or an interrupted pack of the same checkpoint.
+        settings: layout of the store.
+        codec: how experts are quantised that aren't yet.
+    """
+    with Checkpoint(checkpoint, codec=codec) as source:
+        with progress("hash source", source.num_bytes) as advance:
+            source.identify(advance)
+        return StoreBuilder(source, settings, {"command": "pack"}).build(Path(out))
