@@ -41,15 +41,21 @@ class LayerCost:
     """Time until the first missing record could be ready; 0 where all are resident."""
     all_reads_ns: float
     """Time until the last missing record could be ready at the envelope's bandwidth; 0 where all are resident."""
+    shared_ns: float
+    """Compute that needs no routed bytes (the shared expert): it can fill the wait for the first read."""
     experts_ns: float
     """Compute of all routed experts of the layer."""
     last_expert_ns: float
     """Compute of the one expert that must follow the last read."""
 
 
-def dependency_bound_ns(layers: Sequence[LayerCost]) -> float:
-    """Token time when reads overlap all they may: sum of pre-router + max(first read + experts, all reads + last expert)."""
-    return sum(
-        layer.pre_router_ns + max(layer.first_read_ns + layer.experts_ns, layer.all_reads_ns + layer.last_expert_ns)
+def dependency_bound_ns(layers: Sequence[LayerCost], fixed_ns: float = 0.0) -> float:
+    """Token time when reads overlap all they may; `fixed_ns` is compute outside the layers (embedding, head).
+
+    A layer takes pre-router + max(max(first read, shared) + experts, all reads + last expert).
+    """
+    return fixed_ns + sum(
+        layer.pre_router_ns
+        + max(max(layer.first_read_ns, layer.shared_ns) + layer.experts_ns, layer.all_reads_ns + layer.last_expert_ns)
         for layer in layers
     )

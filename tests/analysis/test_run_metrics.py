@@ -32,7 +32,7 @@ def test_figures_follow_from_the_events() -> None:
     expected = {
         "e2e/prefill_tps": 500.0,
         "e2e/decode_tps": 100.0,
-        "e2e/ttft_ms": 21.0,
+        "e2e/ttft_ms": 20.0,
         "e2e/tpot_p50_ms": 10.0,
         "routing/decode_hit_rate": 0.8,
         "routing/misses_per_token": 2 / 3,

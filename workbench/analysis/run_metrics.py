@@ -7,7 +7,11 @@ from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
 
 def run_metrics(events: pl.DataFrame) -> dict[str, float]:
-    """Metrics of the registry that the events of a generate or trace run support; what has no data is absent."""
+    """Metrics of the registry that the events of a generate or trace run support; what has no data is absent.
+
+    Passes of the attribution run are left out: evaluating after each stage changes timing.
+    """
+    events = events.filter(pl.col("phase").ne_missing("attribution"))
     metrics: dict[str, float] = {}
     for store in ("expert", "ple"):
         metrics |= _storage(events.filter(store=store), store)
@@ -125,8 +129,9 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
     intervals_ns = np.concatenate(
         [np.diff(group["t_ns"].to_numpy()) for _, group in tokens.group_by("request", maintain_order=True)] or [np.array([])]
     )
-    if starts.height and tokens.height:
-        first = tokens.filter(pl.col("request") == starts["request"][0])["t_ns"].min()
+    if starts.height and prefill.height:
+        # the first token is chosen from the logits that the prompt's last pass leaves
+        first = prefill.filter(pl.col("request") == starts["request"][0])["t_ns"].max()
         metrics["e2e/ttft_ms"] = (first - starts["t_ns"][0]) / NS_PER_MS
     if len(intervals_ns):
         metrics["e2e/decode_tps"] = len(intervals_ns) / (intervals_ns.sum() / NS_PER_S)

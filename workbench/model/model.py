@@ -28,6 +28,7 @@ class Model:
         rotaries = Rotary(geometry, geometry.head_dim), Rotary(geometry, geometry.indexer_head_dim)
         # as stored: a lookup converts its few rows
         self._embedding = tensors.stored("model.embed_tokens.weight")
+        mx.eval(self._embedding)
         self.layers = tuple(
             Layer(geometry, tensors.below(f"model.layers.{index}"), index, kind, *rotaries)
             for index, kind in enumerate(geometry.layer_types)

@@ -29,8 +29,10 @@ class Weights:
             raise BadInput(f"the checkpoint lacks the tensor {self._prefix + name}") from None
 
     def array(self, name: str) -> mx.array:
-        """The tensor in float32, any shape."""
-        return self.stored(name).astype(mx.float32)
+        """The tensor in float32, any shape; read now, so that loading holds one tensor twice at most."""
+        tensor = self.stored(name).astype(mx.float32)
+        mx.eval(tensor)
+        return tensor
 
     def rows(self, name: str) -> mx.array:
         """`name.weight` of a linear module in float32, shape `(output, input)`."""
@@ -42,4 +44,6 @@ def joined(*matrices: mx.array) -> mx.array:
 
     One product then serves several projections, and the BLAS of MLX's Linux wheel is quickest on this orientation.
     """
-    return mx.contiguous(mx.concatenate(list(matrices)).T)
+    matrix = mx.contiguous(mx.concatenate(list(matrices)).T)
+    mx.eval(matrix)
+    return matrix

@@ -64,6 +64,10 @@ class EventLog:
         columns["kind"] = kind
         self._rows.append(columns)
 
+    def clear(self) -> None:
+        """Forgets everything so far (a warm-up is not part of a run)."""
+        self._rows.clear()
+
     def frame(self) -> pl.DataFrame:
         """All events as a frame. Raises BadInput on a column that the schema does not have."""
         names = {name for row in self._rows for name in row}

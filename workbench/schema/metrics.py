@@ -72,14 +72,13 @@ _ROUTING = {
 }
 
 _OVERLAP = {
-    "stage_gdn_ms": ("ms", "compute of gated delta nets, from the attribution run"),
-    "stage_qsa_ms": ("ms", "compute of indexed attention, from the attribution run"),
-    "stage_router_ms": ("ms", "compute of routers, from the attribution run"),
+    "stage_gdn_ms": ("ms", "compute of gated delta nets with their hyper-connection, a token, from the attribution run"),
+    "stage_qsa_ms": ("ms", "compute of indexed attention with its hyper-connection, a token, from the attribution run"),
+    "stage_router_ms": ("ms", "compute of routers with their hyper-connection, a token, from the attribution run"),
     "stage_shared_ms": ("ms", "compute of shared experts, from the attribution run"),
     "stage_gate_up_ms": ("ms", "compute of routed gate and up, from the attribution run"),
     "stage_down_ms": ("ms", "compute of routed down and the rank-ordered sum, from the attribution run"),
     "stage_ple_ms": ("ms", "compute of PLE injection, from the attribution run"),
-    "stage_hyper_ms": ("ms", "compute of hyper-connections, from the attribution run"),
     "stage_head_ms": ("ms", "compute of the final mix and head, from the attribution run"),
     "attribution_ratio": ("ratio", "total of the attribution run / total of the timed run"),
     "readback_ms": ("ms", "time the host waited for router ids"),
@@ -103,6 +102,7 @@ _E2E = {
     "demand_bytes_per_token": ("bytes", "expert and PLE demand bytes per committed token"),
     "wasted_bytes_per_token": ("bytes", "expert and PLE wasted bytes per committed token"),
     "bound_tps": ("tokens/s", "tokens/s at max(compute, bytes / bandwidth)"),
+    "dependency_bound_ms": ("ms", "token time when reads overlap all that dependencies allow (DESIGN.md section 10)"),
     "bound_fraction": ("fraction", "dependency bound / token time"),
     "peak_rss_bytes": ("bytes", "the kernel's peak resident set"),
     "working_set_bytes": ("bytes", "resident weights plus slots plus PLE pages in use"),

@@ -1,0 +1,169 @@
+"""A generate run: prompts in, text and a result folder out, with the metrics beside their bound."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+from tokenizers import Tokenizer
+
+from workbench.analysis.run_metrics import run_metrics, token_series
+from workbench.analysis.token_bound import token_bound
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.experiments.attribution import attribute
+from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
+from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
+from workbench.paths import bundled_model, runs_folder, store_folder
+from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
+from workbench.runtime.sampling import Sampler, SamplingConfig
+from workbench.runtime.session import Engine, Session, generate
+from workbench.schema import EventLog, Evidence, RunFolder
+from workbench.units import NS_PER_MS
+
+TextSink = Callable[[str], None]
+
+
+class GenerateConfig(Config):
+    """One request, of one or more turns that share state and cache."""
+
+    profile: str = "mini"
+    """mini, slice or flash-next."""
+    turns: tuple[str, ...] = ()
+    """Prompts; the sequence's state and the cache go on from one to the next."""
+    max_tokens: int = Field(128, ge=1)
+    """Tokens to generate in each turn."""
+    resident: bool = False
+    """Run the checkpoint whole in memory instead of streaming a store (profile mini only)."""
+    stop_at_eos: bool = True
+    """End a turn behind the end-of-text token."""
+    tile: int = Field(256, ge=1)
+    """Prompt tokens a prefill pass takes."""
+    warm_up_tokens: int = Field(0, ge=0)
+    """Tokens decoded first, in a sequence that is thrown away with its events; the cache keeps what they read."""
+    attribution_tokens: int = Field(8, ge=0)
+    """Tokens of the separate run that times each stage; 0: none, hence no bound."""
+    bandwidth_gbps: float | None = Field(None, gt=0)
+    """The bound's bandwidth; absent: a probe of the store before the run."""
+    probe_s: float = Field(2.0, gt=0)
+    """Seconds of that probe."""
+    runtime: RuntimeConfig = RuntimeConfig()
+    """Where experts and n-gram rows come from."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How tokens are chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """What a run leaves: its folder, and each turn's text."""
+
+    folder: RunFolder
+    texts: tuple[str, ...]
+
+
+def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, root: Path | None = None) -> Generated:
+    """Runs one request and writes its result folder. Raises BadInput on settings that can't be used."""
+    if not config.turns or not all(config.turns):
+        raise BadInput("nothing to generate from: give a prompt")
+    tags = {"arm": "resident" if config.resident else f"streamed-{config.runtime.policy}"}
+    folder = RunFolder.create(
+        root or runs_folder(), "generate", config, profile=config.profile, evidence=Evidence.PHYSICAL, tags=tags
+    )
+    with folder, ExitStack() as stack:
+        swapped = swap_out_bytes()
+        bandwidth = _bandwidth(config)
+        engine = stack.enter_context(open_engine(config, folder.events))
+        session, texts = _run_turns(config, engine, on_text)
+        digests = {"state_digest": session.state.digest(), "routing_digest": session.routing_digest}
+        metrics = _memory_metrics(engine, swapped)
+        if isinstance(engine, StreamedEngine):
+            attribute(engine, session, config.attribution_tokens)
+            engine.close()
+            metrics |= _checksum_metrics(engine)
+        frame = folder.events.frame()
+        metrics |= run_metrics(frame)
+        if bandwidth is not None:
+            metrics |= token_bound(frame, bandwidth.bytes_per_s, engine.model.geometry.num_experts_per_tok)
+            digests |= {"bandwidth_bytes_per_s": f"{bandwidth.bytes_per_s:.0f}", "bandwidth_source": bandwidth.source}
+        (folder.artifacts / "text.md").write_text("\n\n".join(texts))
+        folder.finish(metrics=metrics, per_token=token_series(frame), tags=digests | engine.identity)
+    return Generated(folder=folder, texts=texts)
+
+
+def open_engine(config: GenerateConfig, log: EventLog) -> ResidentEngine | StreamedEngine:
+    """The engine that a configuration asks for; use it with `with`."""
+    if not config.resident:
+        return StreamedEngine(store_folder(config.profile), config.runtime, log)
+    if config.profile != "mini":
+        raise BadInput(f"profile {config.profile} does not run resident; only the bundled model does")
+    return ResidentEngine(bundled_model(), log)
+
+
+def load_tokenizer(profile: str) -> Tokenizer:
+    """The tokenizer of a profile's store, or of the bundled model."""
+    folder = bundled_model() if profile == "mini" else store_folder(profile)
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise BadInput(f"{folder} has no tokenizer.json: the source checkpoint lacks one; copy it there")
+    return Tokenizer.from_file(str(path))
+
+
+def _bandwidth(config: GenerateConfig) -> Bandwidth | None:
+    if config.resident:
+        return None
+    return known_bandwidth(config.bandwidth_gbps, store_folder(config.profile), config.runtime, config.probe_s)
+
+
+def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None) -> tuple[Session, tuple[str, ...]]:
+    tokenizer = load_tokenizer(config.profile)
+    if config.warm_up_tokens:
+        _warm_up(config, engine, tokenizer)
+    session = Session(engine, tile=config.tile)
+    sampler = Sampler(config.sampling)
+    texts = tuple(_run_turn(config, session, tokenizer, sampler, turn, on_text) for turn in config.turns)
+    return session, texts
+
+
+def _warm_up(config: GenerateConfig, engine: Engine, tokenizer: Tokenizer) -> None:
+    session = Session(engine, request=-1, tile=config.tile)
+    for _ in generate(session, encode(tokenizer, config.turns[0]), config.warm_up_tokens, Sampler(config.sampling)):
+        pass
+    engine.log.clear()
+
+
+def _run_turn(
+    config: GenerateConfig, session: Session, tokenizer: Tokenizer, sampler: Sampler, text: str, on_text: TextSink | None
+) -> str:
+    stop = frozenset({session.engine.model.geometry.eos_token_id} if config.stop_at_eos else ())
+    ids: list[int] = []
+    shown = ""
+    for record in generate(session, encode(tokenizer, text), config.max_tokens, sampler, stop=stop):
+        ids.append(record.token_id)
+        decoded = tokenizer.decode(ids)
+        # a character may take several tokens: what ends in one half is held back
+        if on_text is not None and not decoded.endswith("\ufffd"):
+            on_text(decoded[len(shown) :])
+            shown = decoded
+    return tokenizer.decode(ids)
+
+
+def encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Token ids of a prompt. Raises BadInput when there are none."""
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    if not ids:
+        raise BadInput("the prompt has no tokens: give some text")
+    return ids
+
+
+def _memory_metrics(engine: Engine, swapped_before: int) -> dict[str, float]:
+    return {
+        "e2e/peak_rss_bytes": peak_rss_bytes(),
+        "e2e/working_set_bytes": engine.resident_bytes + engine.cache_bytes,
+        "e2e/swap_delta_bytes": swap_out_bytes() - swapped_before,
+        "e2e/memory_pressure": memory_pressure(),
+    }
+
+
+def _checksum_metrics(engine: StreamedEngine) -> dict[str, float]:
+    return {f"storage/{store}_checksum_ms": ns / NS_PER_MS for store, ns in engine.transfer.check_ns.items()}

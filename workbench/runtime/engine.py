@@ -1,0 +1,195 @@
+"""Engines: a model with its experts and rows, resident from a checkpoint or streamed from a store."""
+
+import hashlib
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import mlx.core as mx
+import psutil
+
+from workbench import policies
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.geometry import Geometry
+from workbench.model.model import Model
+from workbench.readers.pread import PreadConfig, PreadReader
+from workbench.runtime.budget import CacheBudget
+from workbench.runtime.pool import PagePool, RecordPool
+from workbench.runtime.resident import load_resident
+from workbench.runtime.streamed import PageSource, RecordSource, Step, StreamedExperts, StreamedRows
+from workbench.runtime.transfer import Transfer
+from workbench.scheduling.lanes import LaneConfig
+from workbench.scheduling.pool import PAGE_BIT, RECORD_BITS, Pool
+from workbench.scheduling.scheduler import Scheduler, SchedulerConfig
+from workbench.scheduling.slots import SlotTable
+from workbench.schema import EventLog
+from workbench.stores import Store, open_store
+from workbench.units import MIB
+
+MLX_CACHE_BYTES = 64 * MIB
+"""Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
+_DEFAULT_SHARE = 0.5
+
+
+class RuntimeConfig(Config):
+    """How experts and n-gram rows come from disk."""
+
+    cache_bytes: int | None = None
+    """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
+    policy: str = "lfru"
+    """Eviction policy of both pools."""
+    uncached: bool = True
+    """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
+    checksums: bool = True
+    """Check every component and page as it arrives."""
+    expert_threads: int = 8
+    """Expert reads at the kernel at once."""
+    ple_threads: int = 8
+    """Reserved lanes for n-gram pages."""
+
+
+class ResidentEngine:
+    """Everything in memory, from a checkpoint folder; no store is opened."""
+
+    def __init__(self, checkpoint: Path, log: EventLog) -> None:
+        mx.set_cache_limit(MLX_CACHE_BYTES)
+        self.log = log
+        self.step = Step()
+        before = mx.get_active_memory()
+        self.model, self.experts, self.rows = load_resident(checkpoint)
+        self.resident_bytes = mx.get_active_memory() - before
+        """Weights as they are held in memory."""
+        self._sha256 = _digest(checkpoint)
+
+    @property
+    def cache_bytes(self) -> int:
+        """There is no cache."""
+        return 0
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Digest of the checkpoint's tensors."""
+        return {"checkpoint_sha256": self._sha256}
+
+    def settle(self) -> None:
+        """Nothing is leased."""
+
+    def abandon(self, request: int) -> None:
+        """Nothing is leased."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        return None
+
+
+class StreamedEngine:
+    """Trunk in memory, experts and rows from a store within one byte budget. Close it (or use `with`) to end its reads."""
+
+    def __init__(self, folder: Path, config: RuntimeConfig, log: EventLog) -> None:
+        """Raises BadInput on a damaged store or a budget below one token's working set."""
+        mx.set_cache_limit(MLX_CACHE_BYTES)
+        self.store: Store = open_store(folder)
+        self.config = config
+        self.log = log
+        self.step = Step()
+        self.budget = _plan(self.store, config)
+        geometry = self.store.geometry
+        self._record_pool = RecordPool(geometry, self.budget.num_slots)
+        self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
+        threads = {"expert": config.expert_threads, "ple": config.ple_threads}
+        self.reader = PreadReader(PreadConfig(uncached=config.uncached, threads=threads))
+        try:
+            self._connect(geometry)
+            before = mx.get_active_memory()
+            self.model = Model(geometry, mx.load(str(self.store.resident_path)))
+            self.resident_bytes = mx.get_active_memory() - before
+            """Trunk weights as they are held in memory."""
+        except BaseException:
+            self.reader.close()
+            raise
+
+    def _connect(self, geometry: Geometry) -> None:
+        store, config = self.store, self.config
+        records = RecordSource(
+            store.experts, self._record_pool, self.reader.open_file(store.experts.path), checksums=config.checksums
+        )
+        files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
+        pages = PageSource(store.ngrams, files, self._page_pool, checksums=config.checksums)
+        least = CacheBudget.smallest(geometry, self.budget.page_bytes)
+        slots = SlotTable(self.budget.num_slots, self._policy(self.budget.num_slots), min_slots=least.num_slots)
+        page_slots = SlotTable(self.budget.num_pages, self._policy(self.budget.num_pages), min_slots=least.num_pages)
+        pools = [
+            Pool(name="expert", digest=store.experts.digest, slots=slots, sizes=records.sizes, parts=(RECORD_BITS,)),
+            Pool(
+                name="ple",
+                digest="+".join(ngrams.digest for ngrams in store.ngrams.values()),
+                slots=page_slots,
+                sizes=pages.sizes,
+                parts=(PAGE_BIT,),
+            ),
+        ]
+        lanes = LaneConfig(depth={"expert": self.budget.num_slots, "ple": max(1, self.budget.num_pages)})
+        self.scheduler = Scheduler(pools, SchedulerConfig(lanes=lanes))
+        self.transfer = Transfer(self.scheduler, self.reader, {"expert": records, "ple": pages}, self.log)
+        self.experts = StreamedExperts(geometry, self.transfer, records, self._record_pool, self.step)
+        self.rows = StreamedRows(store.ngrams, self.transfer, pages, self._page_pool, self.step)
+
+    def _policy(self, capacity: int) -> policies.Policy:
+        if self.config.policy == "belady":
+            raise BadInput("policy belady needs the future: it exists in replays only")
+        return policies.make(self.config.policy, capacity=capacity)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of slots and pages."""
+        return self.budget.num_bytes
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Digest of the store, and the cache that was made of the budget."""
+        slots, pages = f"{self.budget.num_slots}", f"{self.budget.num_pages}"
+        return {"store_digest": self.store.digest, "cache_slots": slots, "cache_pages": pages}
+
+    def settle(self) -> None:
+        """A pass was evaluated: its last layer's slots may go."""
+        self.experts.settle()
+
+    def abandon(self, request: int) -> None:
+        """A pass failed: its reads are given up, its leases end."""
+        self.experts.forget()
+        self.rows.forget()
+        self.scheduler.cancel(request)
+
+    def close(self) -> None:
+        """Lets reads end, accounts for what nobody used, closes reader and files."""
+        self.experts.settle()
+        self.transfer.drain()
+        self.scheduler.close()
+        self.reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _digest(checkpoint: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(checkpoint.glob("*.safetensors")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _plan(store: Store, config: RuntimeConfig) -> CacheBudget:
+    page_bytes = max((ngrams.page_bytes for ngrams in store.ngrams.values()), default=0)
+    total_pages = sum(ngrams.num_pages for ngrams in store.ngrams.values())
+    everything = CacheBudget.everything(store.geometry, page_bytes, total_pages)
+    cache_bytes = config.cache_bytes
+    if cache_bytes is None:
+        cache_bytes = min(everything.num_bytes, int(psutil.virtual_memory().available * _DEFAULT_SHARE))
+    return CacheBudget.plan(store.geometry, page_bytes, total_pages, cache_bytes)

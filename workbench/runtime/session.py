@@ -1,0 +1,144 @@
+"""A session decodes one sequence: prompt in, one record a token out. Each pass is one transaction over the whole state."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from workbench.model.model import Model
+from workbench.model.moe import Route
+from workbench.runtime.forward import PREFILL_TILE, ExpertSource, RowSource, forward
+from workbench.runtime.sampling import Sampler
+from workbench.runtime.streamed import Step
+from workbench.schema import EventLog
+
+
+class Engine(Protocol):
+    """What a session computes on: a model, its experts and rows, and how to end or give up a pass."""
+
+    model: Model
+    experts: ExpertSource
+    rows: RowSource
+    step: Step
+    log: EventLog
+    resident_bytes: int
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of slots and pages."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Digests of what it computes on, for a result's tags."""
+
+    def settle(self) -> None:
+        """A pass was evaluated: slots it held may go."""
+
+    def abandon(self, request: int) -> None:
+        """A pass failed: nothing of it is held any longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRecord:
+    """One generated token."""
+
+    token_id: int
+    position: int
+    """Of the token in the sequence."""
+    t_ns: int
+    """When it was chosen."""
+
+
+RouteSink = Callable[[Step, int, np.ndarray, np.ndarray, np.ndarray], None]
+"""Called with the pass, the layer, its tokens `[T]`, ids `[T, k]` in rank order and weights `[T, k]`."""
+
+
+class Session:
+    """One sequence on one engine."""
+
+    def __init__(
+        self, engine: Engine, *, request: int = 0, tile: int = PREFILL_TILE, route_sink: RouteSink | None = None
+    ) -> None:
+        self.engine = engine
+        self.request = request
+        self.state = engine.model.new_state()
+        self._tile = tile
+        self._route_sink = route_sink
+        self._routing = hashlib.sha256()
+        self._tokens = np.zeros(0, np.int64)
+
+    @property
+    def routing_digest(self) -> str:
+        """SHA-256 over ids, order and weights of every committed pass, by layer and token."""
+        return self._routing.hexdigest()
+
+    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+        """Runs a prompt (or a turn's) in tiles: float32 logits `[vocab]` of its last token."""
+        ids = np.asarray(tokens, dtype=np.int64)
+        for start in range(0, len(ids), self._tile):
+            logits = self._pass(ids[start : start + self._tile], "prefill")
+        return logits
+
+    def decode(self, token: int, phase: str = "decode") -> np.ndarray:
+        """Runs one token: float32 logits `[vocab]` of the next. `phase` names it in events."""
+        return self._pass(np.array([token], dtype=np.int64), phase)
+
+    def _pass(self, tokens: np.ndarray, phase: str) -> np.ndarray:
+        engine, state = self.engine, self.state
+        engine.step.request, engine.step.phase, engine.step.position = self.request, phase, state.position
+        self._tokens, routing = tokens, self._routing.copy()
+        start_ns = time.monotonic_ns()
+        state.begin()
+        try:
+            logits = forward(engine.model, engine.experts, engine.rows, state, tokens, num_logits=1, observe=self._observe)
+            chosen = np.array(logits)[0]
+        except BaseException:
+            state.abort()
+            self._routing = routing
+            engine.abandon(self.request)
+            raise
+        state.commit()
+        engine.settle()
+        end_ns = time.monotonic_ns()
+        columns = {"request": self.request, "phase": phase, "position": state.position - 1, "value": float(len(tokens))}
+        engine.log.add(end_ns, "token", duration_ns=end_ns - start_ns, **columns)
+        return chosen
+
+    def _observe(self, layer: int, route: Route) -> None:
+        start_ns = time.monotonic_ns()
+        ids = np.array(route.ids)
+        step = self.engine.step
+        self.engine.log.add(
+            start_ns,
+            "readback",
+            request=self.request,
+            phase=step.phase,
+            position=step.position,
+            layer=layer,
+            duration_ns=time.monotonic_ns() - start_ns,
+        )
+        weights = np.array(route.weights)
+        self._routing.update(ids.astype("<i4").tobytes())
+        self._routing.update(weights.astype("<f4").tobytes())
+        if self._route_sink is not None:
+            self._route_sink(step, layer, self._tokens, ids, weights)
+
+
+def generate(
+    session: Session, prompt: Sequence[int], max_tokens: int, sampler: Sampler, *, stop: frozenset[int] = frozenset()
+) -> Iterator[TokenRecord]:
+    """Prefills `prompt`, then yields up to `max_tokens` tokens; ends behind a token of `stop`.
+
+    The last token is run too, so that a later turn goes on from the whole sequence.
+    """
+    session.engine.log.add(time.monotonic_ns(), "mark", name="request_start", request=session.request)
+    logits = session.prefill(prompt)
+    for _ in range(max_tokens):
+        token = sampler.choose(logits)
+        yield TokenRecord(token_id=token, position=session.state.position, t_ns=time.monotonic_ns())
+        logits = session.decode(token)
+        if token in stop:
+            return

@@ -1,0 +1,153 @@
+"""Moves what the scheduler orders: submits reads, tells the scheduler what came, and waits for the smallest set needed."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from workbench.readers.base import Completion, Read, Reader
+from workbench.scheduling.demand import Demand
+from workbench.scheduling.queue import Order
+from workbench.scheduling.scheduler import Scheduler
+from workbench.scheduling.ticket import NEVER_NS, Event, Ticket
+from workbench.schema import EventLog
+from workbench.units import NS_PER_S
+
+_POLL_S = 0.5
+HANG_NS = 30 * NS_PER_S
+"""A read that takes longer is given up and a demanded one starts anew: far above any disk's worst second."""
+
+
+class RequestFailed(RuntimeError):
+    """Demanded bytes could not be had; the request gives up, its committed state is untouched."""
+
+
+class Source(Protocol):
+    """Turns an order into a read: where the bytes lie and where they go."""
+
+    def read(self, order: Order) -> Read:
+        """The read of `order`; its key is the order's number."""
+
+
+class Transfer:
+    """One scheduler, one reader, a source for each pool. Used by the thread that computes."""
+
+    def __init__(self, scheduler: Scheduler, reader: Reader, sources: Mapping[str, Source], log: EventLog) -> None:
+        self.scheduler = scheduler
+        self.log = log
+        self._reader = reader
+        self._sources = sources
+        self.check_ns = dict.fromkeys(sources, 0)
+        """Time that checksums took on the reader's threads, by pool."""
+        self._depths: dict[int, int] = {}
+        for pool in scheduler.pools.values():
+            pool.on_final = self._log_ticket
+
+    def demand(self, store: str, keys: Sequence[int], event: Event, *, position: int, asked_rows: int | None = None) -> Demand:
+        """Demands the exact keys of one event and sends off the reads that it needs."""
+        now_ns = time.monotonic_ns()
+        demand = self.scheduler.demand(store, keys, event, now_ns)
+        while demand.answer == "busy":
+            self._collect(_POLL_S)
+            demand = self.scheduler.demand(store, keys, event, time.monotonic_ns())
+        pool = self.scheduler.pools[store]
+        self.log.add(
+            now_ns,
+            "demand",
+            store=store,
+            request=event.request,
+            phase=event.phase,
+            position=position,
+            layer=event.layer,
+            hits=len(demand.hits),
+            joined=len(demand.joined),
+            misses=len(demand.misses),
+            logical_bytes=sum(pool.logical_bytes(key) for key in keys),
+            value=asked_rows,
+        )
+        if demand.misses:
+            self.pump()
+        return demand
+
+    def pump(self) -> None:
+        """Submits what may go now; a busy reader's share waits again."""
+        orders = self.scheduler.issue(time.monotonic_ns())
+        if not orders:
+            return
+        taken = self._reader.submit([self._sources[order.lane].read(order) for order in orders])
+        depth = self._reader.in_flight
+        for order in orders[:taken]:
+            self._depths[order.ticket.number] = depth
+        self.scheduler.hand_back(orders[taken:])
+
+    def wait(self, demand: Demand, *, position: int, keys: Iterable[int] | None = None, components: int = -1) -> None:
+        """Stands still until `components` of `keys` are there. Raises RequestFailed when they can't be had."""
+        start_ns = time.monotonic_ns()
+        if not self._missing(demand, keys, components):
+            return
+        while self._missing(demand, keys, components):
+            self._collect(_POLL_S)
+        event = demand.event
+        self.log.add(
+            start_ns,
+            "wait",
+            store=demand.store,
+            request=event.request,
+            phase=event.phase,
+            layer=event.layer,
+            position=position,
+            duration_ns=time.monotonic_ns() - start_ns,
+        )
+
+    def _missing(self, demand: Demand, keys: Iterable[int] | None, components: int) -> list[Ticket]:
+        try:
+            return demand.missing(time.monotonic_ns(), keys, components)
+        except Exception as error:
+            where = f"{demand.store} bytes of layer {demand.event.layer}"
+            raise RequestFailed(f"{where} could not be read: {error}") from error
+
+    def _collect(self, timeout_s: float) -> None:
+        done = self._reader.poll(timeout_s)
+        for completion in done:
+            self._land(completion)
+        if not done:
+            self.scheduler.expire(time.monotonic_ns(), HANG_NS)
+        self.pump()
+
+    def _land(self, completion: Completion) -> None:
+        if completion.error is not None:
+            self.scheduler.on_error(completion.key, completion.error)
+            return
+        ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=time.monotonic_ns())
+        self.check_ns[ticket.store] += completion.check_ns
+
+    def _log_ticket(self, ticket: Ticket) -> None:
+        if not ticket.issued:
+            return
+        event = ticket.event
+        self.log.add(
+            ticket.issue_ns,
+            "ticket",
+            store=ticket.store,
+            identity=ticket.key,
+            request=event.request,
+            phase=event.phase,
+            layer=event.layer,
+            intent=ticket.intent.value,
+            outcome=ticket.outcome.value if ticket.outcome else None,
+            submit_ns=ticket.submit_ns,
+            ready_ns=_or_none(ticket.ready_ns),
+            seen_ns=_or_none(ticket.seen_ns),
+            deadline_ns=_or_none(ticket.deadline_ns),
+            logical_bytes=ticket.logical_bytes,
+            physical_bytes=ticket.physical_bytes,
+            queue_depth=self._depths.pop(ticket.number, None),
+        )
+
+    def drain(self) -> None:
+        """Waits until the reader holds nothing, so that no read writes into memory that is about to go."""
+        while self._reader.in_flight:
+            self._collect(_POLL_S)
+
+
+def _or_none(time_ns: int) -> int | None:
+    return None if time_ns == NEVER_NS else time_ns
