@@ -36,11 +36,8 @@ class Config(BaseModel):
     @classmethod
     def build(cls, values: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> Self:
         """From a mapping and `a.b=value` settings laid over it. Raises ConfigError with one line per problem."""
-        merged: dict[str, Any] = json.loads(json.dumps(values or {}))
-        for setting in settings:
-            _apply(merged, setting)
         try:
-            return cls.model_validate(merged)
+            return cls.model_validate(with_settings(values or {}, settings))
         except ValidationError as error:
             raise ConfigError("; ".join(_explain(cls, problem) for problem in error.errors())) from None
 
@@ -54,6 +51,14 @@ class Config(BaseModel):
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
         return cls.build(values, settings)
+
+
+def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """A copy of nested `values` with `a.b=value` settings laid over it. Raises ConfigError on what is not a setting."""
+    merged: dict[str, Any] = json.loads(json.dumps(values))
+    for setting in settings:
+        _apply(merged, setting)
+    return merged
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:

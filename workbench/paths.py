@@ -14,8 +14,8 @@ def home() -> Path:
 
 
 def runs_folder() -> Path:
-    """Result folders and MLflow's store."""
-    return home() / "runs"
+    """Result folders and MLflow's store: `WORKBENCH_RUNS` where it is set, else `runs` in the home folder."""
+    return Path(os.environ.get("WORKBENCH_RUNS") or home() / "runs").resolve()
 
 
 def data_folder() -> Path:

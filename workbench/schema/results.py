@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import Field
 
 from workbench.config import Config
@@ -26,6 +27,7 @@ from workbench.schema.metrics import check_metric_names
 from workbench.schema.verdicts import Verdict
 
 RESULT_VERSION = 1
+_START_TOLERANCE_S = 5.0
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors")
 
 
@@ -96,6 +98,7 @@ def environment(command: Sequence[str]) -> dict[str, Any]:
         "dirty": bool(_git("status", "--porcelain")),
         "machine": {**vars(host), "digest": host.digest},
         "pid": os.getpid(),
+        "pid_started_unix_s": psutil.Process().create_time(),
     }
 
 
@@ -186,7 +189,9 @@ class RunFolder:
         """From `result.json`; without one, running while the process that made it lives, else abandoned."""
         if (result := self.result) is not None:
             return result.status
-        return Status.RUNNING if _alive(self.environment.get("pid", -1)) else Status.ABANDONED
+        about = self.environment
+        alive = _alive(about.get("pid", -1), about.get("pid_started_unix_s"))
+        return Status.RUNNING if alive else Status.ABANDONED
 
     def finish(
         self,
@@ -232,16 +237,14 @@ class RunFolder:
         self.finish(status=status, error=f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def _alive(pid: int) -> bool:
-    if pid <= 0:
-        return False
+def _alive(pid: int, started_unix_s: float | None) -> bool:
+    """Whether the process still lives; ids are used again, so its start time must fit where it is known."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        process = psutil.Process(pid)
+        same = started_unix_s is None or abs(process.create_time() - started_unix_s) < _START_TOLERANCE_S
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ValueError):
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def list_runs(root: Path, kind: str | None = None) -> Iterator[RunFolder]:
