@@ -5,12 +5,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from workbench.errors import BadInput
+from workbench.policies.arc import Arc
 from workbench.policies.base import Policy
 from workbench.policies.belady import Belady
 from workbench.policies.lfru import Lfru
 from workbench.policies.lru import Lru
+from workbench.policies.s3_fifo import S3Fifo
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfru, Belady)}
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfru, Arc, S3Fifo, Belady)}
 """Every policy by name."""
 
 
@@ -34,4 +36,4 @@ def _nearest(word: str, known: list[str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-__all__ = ["POLICIES", "Belady", "Lfru", "Lru", "Policy", "make"]
+__all__ = ["POLICIES", "Arc", "Belady", "Lfru", "Lru", "Policy", "S3Fifo", "make"]

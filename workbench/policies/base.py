@@ -39,7 +39,7 @@ class Policy(ABC):
     def evict(self, count: int, protected: Container[int]) -> list[int]:
         """Removes `count` residents, none of them in `protected`, and returns them, worst first.
 
-        Raises ValueError when fewer than `count` residents are unprotected.
+        Raises ValueError when fewer than `count` residents are unprotected; the policy is of no use afterwards.
         """
 
     @abstractmethod

@@ -51,20 +51,21 @@ class Belady(Policy):
 
     def evict(self, count: int, protected: Container[int]) -> list[int]:
         """See `Policy.evict`."""
-        chosen: dict[int, tuple[int, int]] = {}
+        victims: list[int] = []
         spared: dict[int, tuple[int, int]] = {}
-        while len(chosen) < count and self._latest_first:
+        while len(victims) < count and self._latest_first:
             entry = heapq.heappop(self._latest_first)
             if self._next_use.get(entry[1]) == -entry[0]:
-                (spared if entry[1] in protected else chosen)[entry[1]] = entry
-        enough = len(chosen) == count
-        for entry in (spared if enough else spared | chosen).values():
+                if entry[1] in protected:
+                    spared[entry[1]] = entry
+                else:
+                    del self._next_use[entry[1]]
+                    victims.append(entry[1])
+        for entry in spared.values():
             heapq.heappush(self._latest_first, entry)
-        if not enough:
+        if len(victims) < count:
             raise too_few(count, self.name)
-        for key in chosen:
-            del self._next_use[key]
-        return list(chosen)
+        return victims
 
     def forget(self, key: int) -> None:
         """See `Policy.forget`."""

@@ -1,15 +1,13 @@
 """LFRU: least frequently and recently used, exact (Zhang, arXiv 2608.07911)."""
 
-import heapq
-import math
 from collections import OrderedDict
 from collections.abc import Container, Iterator, Sequence
 
+import numpy as np
+
 from workbench.policies.base import Policy, too_few
 
-_Uses = Iterator[tuple[int, int]]
-_Candidate = tuple[float, int, int, _Uses]
-"""Score, number of uses, key, and what follows it in its list."""
+_NONE = np.inf
 
 
 class Lfru(Policy):
@@ -17,8 +15,8 @@ class Lfru(Policy):
 
     `f` counts every event that ever used the record, hit or miss; eviction does not reset it. `age` is the number of
     events since the last that used it: 0 for the present one. Equal scores: the smaller `f` goes first, then the older
-    use. Residents lie in one list per `f`, oldest first, so only the heads of the lists can be worst; and as no record
-    is older than the oldest of all, the search ends at the first `f` that would be too good even at that age.
+    use. Residents lie in one list per `f`, oldest first, so the worst is always the head of a list; one vector
+    operation over the heads finds the list.
     """
 
     name = "lfru"
@@ -27,8 +25,10 @@ class Lfru(Policy):
         super().__init__(capacity)
         self._clock = 0
         self._uses: dict[int, int] = {}
-        self._last_by_recency: OrderedDict[int, int] = OrderedDict()
-        self._last_by_uses: list[OrderedDict[int, int]] = [OrderedDict()]
+        self._last_by_uses: list[OrderedDict[int, int]] = [OrderedDict(), OrderedDict()]
+        self._counts = np.arange(64, dtype=np.float64)
+        self._oldest = np.full(64, _NONE)
+        """Last use of each list's head, or of a head that left since: never later than the true one."""
 
     def start_event(self) -> None:
         """See `Policy.start_event`."""
@@ -38,62 +38,54 @@ class Lfru(Policy):
         """See `Policy.touch`."""
         for key in keys:
             del self._last_by_uses[self._uses[key]][key]
-        self._use(keys)
+        self.admit(keys)
 
     def admit(self, keys: Sequence[int]) -> None:
         """See `Policy.admit`."""
-        self._use(keys)
-
-    def _use(self, keys: Sequence[int]) -> None:
-        clock, all_uses, by_recency, by_uses = self._clock, self._uses, self._last_by_recency, self._last_by_uses
         for key in keys:
-            uses = all_uses.get(key, 0) + 1
-            all_uses[key] = uses
-            if uses == len(by_uses):
-                by_uses.append(OrderedDict())
-            by_uses[uses][key] = clock
-            by_recency[key] = clock
-            by_recency.move_to_end(key)
+            uses = self._uses.get(key, 0) + 1
+            self._uses[key] = uses
+            if uses == len(self._last_by_uses):
+                self._add_list()
+            last_uses = self._last_by_uses[uses]
+            if not last_uses:
+                self._oldest[uses] = self._clock
+            last_uses[key] = self._clock
+
+    def _add_list(self) -> None:
+        self._last_by_uses.append(OrderedDict())
+        if len(self._last_by_uses) > len(self._oldest):
+            self._counts = np.arange(2 * len(self._counts), dtype=np.float64)
+            self._oldest = np.append(self._oldest, np.full_like(self._oldest, _NONE))
 
     def evict(self, count: int, protected: Container[int]) -> list[int]:
         """See `Policy.evict`."""
-        oldest_first = self._candidates(count, protected)
+        if not count:
+            return []
+        now, num_lists = self._clock + 1, len(self._last_by_uses)
+        # the inverse scores of the heads, or bounds above them; list 0 stays empty
+        waits = (now - self._oldest[1:num_lists]) / self._counts[1:num_lists]
+        found: dict[int, tuple[int, Iterator[tuple[int, int]]]] = {}
         victims: list[int] = []
-        while len(victims) < count and oldest_first:
-            _, uses, victim, rest = oldest_first[0]
-            victims.append(victim)
-            if (following := self._next_candidate(uses, rest, protected)) is not None:
-                heapq.heapreplace(oldest_first, following)
+        while len(victims) < count:
+            longest = int(waits.argmax())
+            if waits[longest] == -_NONE:
+                raise too_few(count, self.name)
+            uses = longest + 1
+            if uses in found:
+                victim, oldest_first = found[uses]
+                victims.append(victim)
             else:
-                heapq.heappop(oldest_first)
-        if len(victims) < count:
-            raise too_few(count, self.name)
+                oldest_first = iter(self._last_by_uses[uses].items())
+            key, last = next((item for item in oldest_first if item[0] not in protected), (-1, _NONE))
+            found[uses] = key, oldest_first
+            waits[longest] = (now - last) / uses
         for victim in victims:
             self.forget(victim)
+        for uses in found:
+            self._oldest[uses] = next(iter(self._last_by_uses[uses].values()), _NONE)
         return victims
-
-    def _candidates(self, count: int, protected: Container[int]) -> list[_Candidate]:
-        """A heap with the oldest record of every list that may hold one of the `count` worst."""
-        longest = self._clock + 1 - next(iter(self._last_by_recency.values()), self._clock)
-        worst_negated = [-math.inf] * count
-        candidates = []
-        for uses, last_uses in enumerate(self._last_by_uses):
-            if count == 0 or uses / longest >= -worst_negated[0]:
-                break
-            if (candidate := self._next_candidate(uses, iter(last_uses.items()), protected)) is not None:
-                candidates.append(candidate)
-                if candidate[0] < -worst_negated[0]:
-                    heapq.heapreplace(worst_negated, -candidate[0])
-        heapq.heapify(candidates)
-        return candidates
-
-    def _next_candidate(self, uses: int, oldest_first: _Uses, protected: Container[int]) -> _Candidate | None:
-        for key, last in oldest_first:
-            if key not in protected:
-                return uses / (self._clock + 1 - last), uses, key, oldest_first
-        return None
 
     def forget(self, key: int) -> None:
         """See `Policy.forget`. The count of uses stays."""
-        del self._last_by_recency[key]
         del self._last_by_uses[self._uses[key]][key]
