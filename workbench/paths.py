@@ -23,6 +23,11 @@ def data_folder() -> Path:
     return Path(__file__).parent.parent.resolve() / "data"
 
 
+def notebooks_folder() -> Path:
+    """The notebooks of the checkout."""
+    return Path(__file__).parent.parent.resolve() / "notebooks"
+
+
 def bundled_model() -> Path:
     """The checkpoint of profile `mini`."""
     return data_folder() / "qwen4exp-mini-4bit"
