@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from workbench.cli.output import print_json, print_table
 from workbench.geometry import Codec
+from workbench.paths import store_folder
 from workbench.stores.build import BuildSettings
 from workbench.stores.manifest import Manifest
 from workbench.units import PAGE_BYTES
@@ -17,6 +18,7 @@ from workbench.units import PAGE_BYTES
 def register(app: App) -> None:
     """Adds the commands."""
     app.command(pack)
+    app.command(make_slice, name="slice")
     app.command(verify)
 
 
@@ -64,6 +66,33 @@ def pack(
         _say_how_to_resume()
         raise
     _print_store(out, manifest, json)
+
+
+def make_slice(*, layers: int = 4, seed: int = 0, out: Path | None = None, json: bool = False) -> None:
+    """Makes the store of profile slice: true Flash-Next records drawn from a seed, no checkpoint needed.
+
+    Example: workbench slice --layers 4 --out data/stores/slice
+
+    Parameters
+    ----------
+    layers
+        Layers of the model; each has 1.42 GB of experts.
+    seed
+        Another seed gives other weights.
+    out
+        The store folder; where the profile looks for it when nothing is said.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.stores.slicing import make_slice as make
+
+    folder = out or store_folder("slice")
+    try:
+        manifest = make(folder, num_layers=layers, seed=seed)
+    except KeyboardInterrupt:
+        _say_how_to_resume()
+        raise
+    _print_store(folder, manifest, json)
 
 
 def verify(path: Path, *, json: bool = False) -> None:

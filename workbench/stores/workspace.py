@@ -126,25 +126,14 @@ class Workspace:
 
         Raises BadInput when what is there isn't what the journal says.
         """
-        end, expected = self._progress.get(plan.name, (plan.head_bytes, ""))
         final = self.folder / plan.name
         path = final if final.exists() else self._part(plan.name)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            digest = hashlib.sha256()
-            position, remaining = self._read_back(file, plan, end, digest, advance)
-            if (expected and digest.hexdigest() != expected) or (remaining and path == final):
-                raise BadInput(f"{path}: changed since it was interrupted: empty {self.folder} and pack again")
-            if remaining:
-                os.ftruncate(file, position)
-            for piece, content in _make_ahead(remaining):
-                _write_all(file, content.data, position)
-                digest.update(content.data)
-                piece.observe(content)
-                position += piece.num_bytes
-                sync(file)
-                self._record({"file": plan.name, "end": position, "sha256": digest.hexdigest()})
-                advance(piece.num_bytes)
+            digest, remaining = self._read_back(file, path, plan, advance)
+            if remaining and path == final:
+                raise _changed(path)
+            self._append(file, plan, remaining, digest, advance)
             _write_all(file, plan.make_head(digest.digest()), 0)
             sync(file)
         finally:
@@ -154,18 +143,37 @@ class Workspace:
         return digest.digest()
 
     def _read_back(
-        self, file: int, plan: FilePlan, end: int, digest: Any, advance: Callable[[int], None]
-    ) -> tuple[int, deque[Piece]]:
-        position, remaining = plan.head_bytes, deque(plan.pieces)
+        self, file: int, path: Path, plan: FilePlan, advance: Callable[[int], None]
+    ) -> tuple["hashlib._Hash", deque[Piece]]:
+        """Digest of the pieces that the journal vouches for, and the pieces that remain."""
+        end, expected = self._progress.get(plan.name, (plan.head_bytes, None))
+        digest, position, remaining = hashlib.sha256(), plan.head_bytes, deque(plan.pieces)
         while remaining and position + remaining[0].num_bytes <= end:
             piece = remaining.popleft()
             content = os.pread(file, piece.num_bytes, position)
-            digest.update(content)
-            if len(content) == piece.num_bytes:
-                piece.observe(np.frombuffer(content, np.uint8))
+            if len(content) != piece.num_bytes:
+                raise _changed(path)
+            _absorb(piece, np.frombuffer(content, np.uint8), digest)
             position += piece.num_bytes
             advance(piece.num_bytes)
-        return position, remaining
+        if expected not in (None, digest.hexdigest()):
+            raise _changed(path)
+        return digest, remaining
+
+    def _append(
+        self, file: int, plan: FilePlan, pieces: deque[Piece], digest: "hashlib._Hash", advance: Callable[[int], None]
+    ) -> None:
+        position = plan.num_bytes - sum(piece.num_bytes for piece in pieces)
+        os.ftruncate(file, position)
+        with ThreadPoolExecutor(max_workers=1) as hasher:
+            for piece, content in _make_ahead(pieces):
+                absorbed = hasher.submit(_absorb, piece, content, digest)
+                _write_all(file, content.data, position)
+                sync(file)
+                absorbed.result()
+                position += piece.num_bytes
+                self._record({"file": plan.name, "end": position, "sha256": digest.hexdigest()})
+                advance(piece.num_bytes)
 
     def put(self, name: str, content: bytes) -> None:
         """Writes a small file."""
@@ -214,7 +222,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _make_ahead(pieces: deque[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:
-    """Makes pieces in a second thread while the caller hashes and writes the one before."""
+    """Makes pieces in a thread of their own while the caller hashes and writes the one before."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         try:
             started = deque((piece, pool.submit(piece.make)) for piece in list(pieces)[: _PIECES_AHEAD + 1])
@@ -227,6 +235,15 @@ def _make_ahead(pieces: deque[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:
                 yield piece, content
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _changed(path: Path) -> BadInput:
+    return BadInput(f"{path}: changed since it was interrupted: empty {path.parent} and pack again")
+
+
+def _absorb(piece: Piece, content: np.ndarray, digest: "hashlib._Hash") -> None:
+    digest.update(content.data)
+    piece.observe(content)
 
 
 def _write_all(file: int, content: bytes | memoryview, offset: int) -> None:
