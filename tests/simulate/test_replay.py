@@ -38,6 +38,104 @@ def reference_misses(events, capacity, policy):
     return misses
 
 
+class ListArc:
+    """ARC with plain lists, oldest first."""
+
+    def __init__(self, capacity):
+        self.capacity, self.target = capacity, 0
+        self.once, self.again, self.once_ghosts, self.again_ghosts = [], [], [], []
+
+    def resident(self):
+        return self.once + self.again
+
+    def hit(self, key):
+        (self.once if key in self.once else self.again).remove(key)
+        self.again.append(key)
+
+    def miss(self, key, event):
+        once, again, once_ghosts, again_ghosts = self.once, self.again, self.once_ghosts, self.again_ghosts
+        kind = "once" if key in once_ghosts else "again" if key in again_ghosts else "new"
+        if kind == "once":
+            self.target = min(self.capacity, self.target + max(1, len(again_ghosts) / len(once_ghosts)))
+            once_ghosts.remove(key)
+        if kind == "again":
+            self.target = max(0, self.target - max(1, len(once_ghosts) / len(again_ghosts)))
+            again_ghosts.remove(key)
+        if len(self.resident()) == self.capacity:
+            self.replace(kind, event)
+        (once if kind == "new" else again).append(key)
+
+    def replace(self, kind, event):
+        ghostly = True
+        if kind == "new" and len(self.once) + len(self.once_ghosts) == self.capacity:
+            ghostly = bool(self.once_ghosts)
+            del self.once_ghosts[:1]
+        elif kind == "new" and len(self.resident() + self.once_ghosts + self.again_ghosts) == 2 * self.capacity:
+            del self.again_ghosts[:1]
+        size = len(self.once)
+        first = not ghostly or (size and (size > self.target or (size == self.target and kind == "again")))
+        queues = [(self.once, self.once_ghosts, ghostly), (self.again, self.again_ghosts, True)]
+        queue, ghosts, remembers, victim = next(
+            (*entry, key) for entry in (queues if first else queues[::-1]) for key in entry[0] if key not in event
+        )
+        queue.remove(victim)
+        ghosts.extend([victim] * remembers)
+
+
+class ListS3Fifo:
+    """S3-FIFO with plain lists of [key, uses], oldest first."""
+
+    def __init__(self, capacity):
+        self.capacity, self.num_small = capacity, max(1, capacity // 10)
+        self.small, self.main, self.ghosts, self.evicted = [], [], [], False
+
+    def resident(self):
+        return [key for key, _ in self.small + self.main]
+
+    def hit(self, key):
+        next(entry for entry in self.small + self.main if entry[0] == key)[1] += 1
+
+    def miss(self, key, event):
+        was_ghost = key in self.ghosts
+        if was_ghost:
+            self.ghosts.remove(key)
+        while len(self.resident()) == self.capacity:
+            self.evicted = True
+            small = [entry for entry in self.small if entry[0] not in event]
+            main = [entry for entry in self.main if entry[0] not in event]
+            from_main = main and (len(self.main) > self.capacity - self.num_small or not small)
+            (self.drop_from_main if from_main else self.drop_from_small)((main if from_main else small)[0])
+        fills = not self.evicted and len(self.small) >= self.num_small
+        (self.main if was_ghost or fills else self.small).append([key, 0])
+
+    def drop_from_small(self, entry):
+        self.small.remove(entry)
+        if entry[1] >= 2:
+            self.main.append([entry[0], 0])
+        else:
+            self.ghosts = [*self.ghosts, entry[0]][-int(self.capacity * 0.9) :]
+
+    def drop_from_main(self, entry):
+        self.main.remove(entry)
+        if entry[1]:
+            self.main.append([entry[0], min(entry[1], 3) - 1])
+
+
+@pytest.mark.parametrize(("policy", "reference"), [("arc", ListArc), ("s3-fifo", ListS3Fifo)])
+@given(events=EVENTS, capacity=st.integers(4, 9))
+def test_replay_equals_plain_lists(policy, reference, events, capacity):
+    cache, expected = reference(capacity), []
+    for event in events:
+        missing = [key for key in event if key not in cache.resident()]
+        for key in event:
+            if key not in missing:
+                cache.hit(key)
+        for key in missing:
+            cache.miss(key, event)
+        expected.append(len(missing))
+    assert miss_counts(events, capacity, policy).tolist() == expected
+
+
 def fewest_misses(events, capacity):
     """Exhaustive search over all residents that hold each event's records together."""
     costs = {frozenset(): 0}

@@ -17,22 +17,22 @@ SHAPE = {"num_requests": 2, "num_tokens": 40, "num_layers": 3, "num_experts": 64
 SMALL = RouteModel(num_layers=3, num_experts=64, top_k=4, num_early_layers=1)
 
 
-def assert_as_published(found, tolerance=0.05):
+def assert_as_published(requests, tolerance=0.05):
     for name, published in asdict(PUBLISHED).items():
-        assert getattr(found, name) == pytest.approx(published, rel=tolerance), name
+        assert np.mean([getattr(found, name) for found in requests]) == pytest.approx(published, rel=tolerance), name
 
 
 def test_marginals_are_the_published_ones_at_a_quarter_of_the_layers():
     model = replace(FLASH_NEXT_LIKE, num_layers=12, num_early_layers=2)
     routes = synthetic_routes(model, num_requests=1, num_tokens=383, seed=1)
-    assert_as_published(marginals(routes[0], 512, num_early_layers=2))
+    assert_as_published([marginals(routes[0], 512, num_early_layers=2)])
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(5))
 def test_marginals_are_the_published_ones_at_full_size(seed):
-    for routes in synthetic_routes(FLASH_NEXT_LIKE, num_requests=3, num_tokens=383, seed=seed):
-        assert_as_published(marginals(routes, 512))
+    routes = synthetic_routes(FLASH_NEXT_LIKE, num_requests=3, num_tokens=383, seed=seed)
+    assert_as_published([marginals(request, 512) for request in routes])
 
 
 def test_marginals_of_a_trace_counted_by_hand():

@@ -30,7 +30,7 @@ class RouteModel:
     """Share of the variance that is popularity."""
     topic_share: float = 0.3
     """Share of the variance that is topic."""
-    early_topic_share: float = 0.16
+    early_topic_share: float = 0.14
     """The same in early layers."""
     topic_tokens: float = 6.5
     """Tokens after which the topic part's correlation falls to 1/e."""
