@@ -109,13 +109,15 @@ class SlotTable:
             raise ValueError(
                 f"{len(keys)} keys can't be admitted: {self.num_available} slots are to be had, or one is there already"
             )
+        for key in keys:
+            self._leases[key] = 1
+        # a policy that learns from what comes in (ARC, S3-FIFO) must know it before it chooses what leaves
+        self.policy.admit(keys)
         victims = self._evict(len(keys) - len(self._free))
         for key in keys:
             slot = self._free.pop()
             self._slot[key] = slot
             self._generation[slot] += 1
-            self._leases[key] = 1
-        self.policy.admit(keys)
         return victims
 
     def _evict(self, count: int) -> list[int]:
