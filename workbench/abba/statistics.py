@@ -41,6 +41,7 @@ class Estimate:
     low: float
     high: float
     num_cohorts: int
+    confidence: float
 
 
 def control_drift(first: float, last: float) -> float:
@@ -62,10 +63,10 @@ def estimate(log_ratios: Sequence[float], confidence: float) -> Estimate:
     count = len(log_ratios)
     mean = math.fsum(log_ratios) / count
     if count < 2:
-        return Estimate(mean=mean, low=-math.inf, high=math.inf, num_cohorts=count)
+        return Estimate(mean=mean, low=-math.inf, high=math.inf, num_cohorts=count, confidence=confidence)
     variance = math.fsum((value - mean) ** 2 for value in log_ratios) / (count - 1)
     half = t_quantile(confidence, count - 1) * math.sqrt(variance / count)
-    return Estimate(mean=mean, low=mean - half, high=mean + half, num_cohorts=count)
+    return Estimate(mean=mean, low=mean - half, high=mean + half, num_cohorts=count, confidence=confidence)
 
 
 def claim(result: Estimate, minimum_effect: float) -> Claim:
@@ -89,6 +90,13 @@ def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> t
         return None
     early = estimate(log_ratios, EARLY_CONFIDENCE)
     return (Claim.WORSE, early) if claim(early, minimum_effect) is Claim.WORSE else None
+
+
+def judge_unfinished(log_ratios: Sequence[float], minimum_effect: float) -> tuple[Claim, Estimate]:
+    """A series that ended before its planned number of cohorts: what it has may show failure, never a gain."""
+    result = estimate(log_ratios, FINAL_CONFIDENCE)
+    found = claim(result, minimum_effect)
+    return (Claim.UNDECIDED if found is Claim.BETTER else found), result
 
 
 @functools.cache

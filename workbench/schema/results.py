@@ -193,6 +193,16 @@ class RunFolder:
         alive = _alive(about.get("pid", -1), about.get("pid_started_unix_s"))
         return Status.RUNNING if alive else Status.ABANDONED
 
+    def reopen(self) -> None:
+        """Makes this process the one that goes on with an unfinished run; an earlier `result.json` is kept as an artifact."""
+        about = self.environment
+        earlier = [*about.get("earlier_pids", []), about["pid"]]
+        path = self.path / "result.json"
+        if path.exists():
+            path.replace(self.artifacts / f"result-{len(earlier)}.json")
+        here = {"pid": os.getpid(), "pid_started_unix_s": psutil.Process().create_time(), "earlier_pids": earlier}
+        write_json(self.path / "environment.json", about | here)
+
     def finish(
         self,
         *,

@@ -1,0 +1,219 @@
+"""From the records of a series to its verdict, metrics and tables. Pure: `workbench check` runs it again elsewhere."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.abba.cache_state import CacheState
+from workbench.abba.records import AbbaConfig, CohortRecord
+from workbench.abba.statistics import MIN_COHORTS, Claim, Estimate, control_drift, judge, judge_unfinished, log_ratio
+from workbench.abba.tables import ratio_of, series_tables
+from workbench.abba.validity import codes, values
+from workbench.schema import Criterion, Evidence, Outcome, Verdict
+
+_OUTCOMES = {
+    Claim.BETTER: Outcome.PASS,
+    Claim.WORSE: Outcome.FAIL,
+    Claim.NO_GAIN: Outcome.FAIL,
+    Claim.UNDECIDED: Outcome.INCONCLUSIVE,
+    Claim.INDICATIVE: Outcome.INCONCLUSIVE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What a series comes to."""
+
+    claim: Claim
+    verdict: Verdict
+    metrics: dict[str, float]
+    tables: dict[str, list[dict[str, Any]]]
+
+
+def log_ratios(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> list[float]:
+    """Of the valid cohorts, in order; no more than were planned."""
+    return [log_ratio(values(cohort), config.better) for cohort in cohorts if cohort.valid][: config.cohorts]
+
+
+def is_decided(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> bool:
+    """Whether the series may end: as many valid cohorts as planned, or a failure before."""
+    return judge(log_ratios(config, cohorts), config.cohorts, config.minimum_effect) is not None
+
+
+def conclude(config: AbbaConfig, cohorts: Sequence[CohortRecord], *, virtual_machine: bool) -> Conclusion:
+    """The verdict on B against A from all cohorts of a series, invalid ones included."""
+    gains = log_ratios(config, cohorts)
+    if not gains:
+        return _nothing(config, cohorts)
+    found, result = judge(gains, config.cohorts, config.minimum_effect) or judge_unfinished(gains, config.minimum_effect)
+    valid = [cohort for cohort in cohorts if cohort.valid][: len(gains)]
+    bytes_ratio = _bytes_ratio(valid)
+    verdict = Verdict(
+        outcome=_null_outcome(found) if config.is_null else _OUTCOMES[found],
+        codes=(_code(config, found),),
+        criteria=tuple(_criteria(config, valid, result)),
+        conditions=tuple(_conditions(config, cohorts, found, result, virtual_machine)),
+        enables=tuple(_enables(config, found)),
+        summary=_summary(config, found, result, bytes_ratio),
+    )
+    low, high = _bounds(config, valid, result)
+    metrics = {
+        "effect/ratio": ratio_of(config, result.mean),
+        "effect/ratio_low": low,
+        "effect/ratio_high": high,
+        "effect/control_drift": max(control_drift(values(c)[0], values(c)[3]) for c in valid),
+        "effect/candidate_spread": max(control_drift(values(c)[1], values(c)[2]) for c in valid),
+    }
+    if bytes_ratio is not None:
+        metrics["effect/bytes_per_token_ratio"] = bytes_ratio
+    return Conclusion(claim=found, verdict=verdict, metrics=metrics | _counts(cohorts), tables=series_tables(config, cohorts))
+
+
+def _null_outcome(found: Claim) -> Outcome:
+    if found is Claim.INDICATIVE:
+        return Outcome.INCONCLUSIVE
+    return Outcome.FAIL if found in (Claim.BETTER, Claim.WORSE) else Outcome.PASS
+
+
+def _code(config: AbbaConfig, found: Claim) -> str:
+    if config.is_null and found is not Claim.INDICATIVE:
+        return "abba.null_broken" if found in (Claim.BETTER, Claim.WORSE) else "abba.null_holds"
+    return f"abba.{found.value}"
+
+
+def _bounds(config: AbbaConfig, valid: Sequence[CohortRecord], result: Estimate) -> tuple[float, float]:
+    """Ends of the interval of B over A; one cohort has none, and shows the span of its arms."""
+    if result.num_cohorts == 1:
+        first, second, third, last = values(valid[0])
+        return min(second, third) / max(first, last), max(second, third) / min(first, last)
+    low, high = sorted((ratio_of(config, result.low), ratio_of(config, result.high)))
+    return low, high
+
+
+def _criteria(config: AbbaConfig, valid: Sequence[CohortRecord], result: Estimate) -> list[Criterion]:
+    higher = config.better == "higher"
+    ratio, (low, high) = ratio_of(config, result.mean), _bounds(config, valid, result)
+    least = 1 + config.minimum_effect
+    return [
+        Criterion(
+            code="abba.effect",
+            statement=f"{config.metric} of B over A is {'above' if higher else 'below'} 1, whole interval",
+            value=ratio,
+            low=low,
+            high=high,
+            relation=">" if higher else "<",
+            threshold=1.0,
+        ),
+        # the design asks the minimum effect of the estimate alone, so its ends are the estimate
+        Criterion(
+            code="abba.minimum_effect",
+            statement=f"the estimate is a gain of at least {config.minimum_effect:.1%}",
+            value=ratio,
+            low=ratio,
+            high=ratio,
+            relation=">=" if higher else "<=",
+            threshold=least if higher else 1 / least,
+        ),
+        _enough(result.num_cohorts),
+    ]
+
+
+def _enough(count: int) -> Criterion:
+    statement = f"at least {MIN_COHORTS} valid cohorts"
+    return Criterion(
+        code="abba.cohorts", statement=statement, value=count, low=count, high=count, relation=">=", threshold=MIN_COHORTS
+    )
+
+
+def _conditions(
+    config: AbbaConfig, cohorts: Sequence[CohortRecord], found: Claim, result: Estimate, virtual_machine: bool
+) -> list[str]:
+    spoiled = _spoiled(cohorts)
+    unknown = cohorts[0].arms[0].watch.power_before.unknown if cohorts[0].arms else []
+    early = ", stopped early" if found is Claim.WORSE else ""
+    lines = [f"profile {config.profile}, cache state {config.cache_state.value}"]
+    if config.evidence is not Evidence.PHYSICAL:
+        lines.append(f"{config.evidence.value}: no physical verdict")
+    if spoiled:
+        lines.append(f"cohorts that do not count: {spoiled}")
+    if result.num_cohorts < config.cohorts:
+        lines.append(f"{result.num_cohorts} of {config.cohorts} planned cohorts{early}")
+    if result.num_cohorts == 1:
+        lines.append("one cohort has no interval: low and high span its arms")
+    if virtual_machine and config.cache_state is not CacheState.COLD_PROCESS:
+        lines.append("virtual machine: the cache state is that of the guest's page cache only")
+    if unknown:
+        lines.append(f"this machine does not tell its {', '.join(unknown)}")
+    return lines
+
+
+def _enables(config: AbbaConfig, found: Claim) -> list[str]:
+    where = f"profile {config.profile}, {config.cache_state.value}, {config.evidence.value}"
+    change = ", ".join(config.change)
+    if config.is_null or found in (Claim.UNDECIDED, Claim.INDICATIVE):
+        return []
+    return [f"adopt {change} ({where})" if found is Claim.BETTER else f"drop {change} ({where})"]
+
+
+def _summary(config: AbbaConfig, found: Claim, result: Estimate, bytes_ratio: float | None) -> str:
+    span = ""
+    if result.num_cohorts > 1:
+        low, high = _signed(math.expm1(result.low)), _signed(math.expm1(result.high))
+        span = f" ({100 * result.confidence:g} % interval {low} to {high})"
+    figures = f"{_signed(math.expm1(result.mean))} in {config.metric}{span}, {result.num_cohorts} cohorts"
+    if config.is_null:
+        return f"A against A: {'a difference was found' if _null_outcome(found) is Outcome.FAIL else 'no difference'}: {figures}"
+    text = {
+        Claim.BETTER: "B is better",
+        Claim.WORSE: "B is worse",
+        Claim.NO_GAIN: f"B does not gain {config.minimum_effect:.1%}",
+        Claim.UNDECIDED: "undecided",
+        Claim.INDICATIVE: "indicative only",
+    }[found]
+    return f"{text}: {figures}{_about_bytes(found, bytes_ratio)}"
+
+
+def _about_bytes(found: Claim, bytes_ratio: float | None) -> str:
+    """No gain is told without the bytes it costs; within noise, fewer bytes win."""
+    if bytes_ratio is None or bytes_ratio == 1:
+        return ""
+    if bytes_ratio > 1:
+        return f", while demand and wasted bytes a token rise by {bytes_ratio - 1:.1%}"
+    fewer = f", with {1 - bytes_ratio:.1%} fewer demand and wasted bytes a token"
+    return fewer + (", for which B is to be preferred" if found in (Claim.NO_GAIN, Claim.UNDECIDED) else "")
+
+
+def _signed(fraction: float) -> str:
+    return f"{fraction:+.1%}"
+
+
+def _bytes_ratio(valid: Sequence[CohortRecord]) -> float | None:
+    ratios = []
+    for cohort in valid:
+        first, second, third, last = (arm.bytes_per_token for arm in cohort.arms)
+        if first is None or second is None or third is None or last is None or first + last == 0:
+            return None
+        ratios.append((second + third) / (first + last))
+    return sum(ratios) / len(ratios)
+
+
+def _counts(cohorts: Sequence[CohortRecord]) -> dict[str, float]:
+    return {"effect/cohorts_valid": sum(cohort.valid for cohort in cohorts), "effect/cohorts_run": len(cohorts)}
+
+
+def _spoiled(cohorts: Sequence[CohortRecord]) -> str:
+    return ", ".join(f"{code.value} {count}" for code, count in codes(cohorts).items())
+
+
+def _nothing(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> Conclusion:
+    """No cohort counts: inconclusive, and why."""
+    spoiled = _spoiled(cohorts)
+    verdict = Verdict(
+        outcome=Outcome.INCONCLUSIVE,
+        codes=("abba.no_valid_cohort",),
+        criteria=(_enough(0),),
+        conditions=(f"cohorts that do not count: {spoiled}",) if spoiled else (),
+        summary=f"none of {len(cohorts)} cohorts counts" + (f": {spoiled}" if spoiled else ""),
+    )
+    return Conclusion(claim=Claim.INDICATIVE, verdict=verdict, metrics=_counts(cohorts), tables=series_tables(config, cohorts))
