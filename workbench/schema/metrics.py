@@ -112,6 +112,17 @@ _E2E = {
     "bits_per_byte": ("bits", "negative log likelihood in bits over the bytes of the predicted tokens"),
 }
 
+_EFFECT = {
+    "ratio": ("ratio", "metric of B over A, geometric mean over valid cohorts"),
+    "ratio_low": ("ratio", "lower end of its 95 % t-interval"),
+    "ratio_high": ("ratio", "upper end of the same"),
+    "bytes_per_token_ratio": ("ratio", "demand plus wasted bytes per committed token of B over A, mean over valid cohorts"),
+    "cohorts_valid": ("cohorts", "cohorts that count"),
+    "cohorts_run": ("cohorts", "cohorts that were completed, the invalid ones included"),
+    "control_drift": ("fraction", "largest |A1 - A2| / mean of a valid cohort"),
+    "candidate_spread": ("fraction", "largest |B1 - B2| / mean of a valid cohort"),
+}
+
 _PER_TOKEN = {
     "storage/expert_exact_bytes",
     "storage/ple_exact_bytes",
@@ -129,6 +140,7 @@ def _registry() -> dict[str, Metric]:
         "routing": _ROUTING,
         "overlap": _OVERLAP,
         "e2e": _E2E,
+        "effect": _EFFECT,
     }
     names = ((f"{group}/{name}", unit, meaning) for group, members in groups.items() for name, (unit, meaning) in members.items())
     return {name: Metric(name=name, unit=unit, meaning=meaning, per_token=name in _PER_TOKEN) for name, unit, meaning in names}
