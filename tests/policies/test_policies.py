@@ -6,16 +6,22 @@ from hypothesis import strategies as st
 
 from workbench.errors import BadInput
 from workbench.policies import POLICIES, make
+from workbench.simulate.replay import miss_counts
 
-ONLINE = [name for name in POLICIES if name != "belady"]
 EVENTS = st.lists(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True), max_size=80)
+
+
+def make_any(name, capacity, events):
+    """Any policy; layer-quota sees four layers of four experts."""
+    settings = {"belady": {"events": events}, "layer-quota": {"num_layers": 4, "num_experts": 4}}
+    return make(name, capacity=capacity, **settings.get(name, {}))
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(events=EVENTS, capacity=st.integers(6, 9), leased=st.integers(0, 15), room_first=st.booleans())
 def test_residents_are_what_the_owner_thinks(name, events, capacity, leased, room_first):
     """Victims are distinct residents, never protected; forgotten keys are gone; both orders of admission work."""
-    policy = make(name, capacity=capacity, **({"events": events} if name == "belady" else {}))
+    policy = make_any(name, capacity, events)
     resident = set()
     for step, event in enumerate(events):
         hits = [key for key in event if key in resident]
@@ -41,7 +47,7 @@ def test_residents_are_what_the_owner_thinks(name, events, capacity, leased, roo
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_an_owner_that_protects_too_much_is_told(name):
-    policy = make(name, capacity=4, **({"events": [[1, 2]]} if name == "belady" else {}))
+    policy = make_any(name, 4, [[1, 2]])
     policy.start_event()
     policy.admit([1, 2])
     with pytest.raises(ValueError, match="residents are unprotected"):
@@ -55,6 +61,39 @@ def test_unknown_names_suggest_the_nearest():
         make("belady", capacity=4, event=[])
     with pytest.raises(BadInput, match="lru has no setting 'size'"):
         make("lru", capacity=4, size=3)
+
+
+def test_what_a_policy_cannot_do_without_is_named():
+    with pytest.raises(BadInput, match="cache policy belady needs events"):
+        make("belady", capacity=4)
+    with pytest.raises(BadInput, match="cache policy layer-quota needs num_experts"):
+        make("layer-quota", capacity=4, num_layers=2)
+
+
+def test_a_layer_above_its_quota_gives_the_victim():
+    policy = make("layer-quota", capacity=4, num_layers=2, num_experts=10)
+    policy.start_event()
+    policy.admit([0, 1, 2, 10])
+    policy.start_event()
+    policy.touch([0])
+    policy.admit([11])
+    assert policy.evict(1, {0, 11}) == [1]
+    assert policy.evict(1, {0, 2}) == [10]
+
+
+def test_the_score_weighs_worth():
+    policy = make("score", capacity=4, worth=lambda key: 2.0 if key == 1 else 1.0)
+    policy.start_event()
+    policy.admit([1, 2])
+    policy.start_event()
+    assert policy.evict(1, ()) == [2]
+
+
+def test_the_score_learns_what_is_used_again():
+    # ten keys come back after 20 others, between them keys that never do: too far for LRU's 15 records
+    events = [(i // 2 % 10,) if i % 2 else (100 + i,) for i in range(4000)]
+    assert miss_counts(events, 15, "lru").sum() == 4000
+    assert miss_counts(events, 15, "score")[2000:].sum() == 1000
 
 
 def test_capacity_must_hold_a_record():

@@ -8,27 +8,33 @@ from workbench.errors import BadInput
 from workbench.policies.arc import Arc
 from workbench.policies.base import Policy
 from workbench.policies.belady import Belady
+from workbench.policies.layer_quota import LayerQuota
 from workbench.policies.lfru import Lfru
 from workbench.policies.lru import Lru
 from workbench.policies.s3_fifo import S3Fifo
+from workbench.policies.score import Score
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfru, Arc, S3Fifo, Belady)}
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfru, Arc, S3Fifo, Score, LayerQuota, Belady)}
 """Every policy by name."""
 
 
 def make(name: str, *, capacity: int, **settings: Any) -> Policy:
     """The policy `name` for a cache of `capacity` records, e.g. `make("lfru", capacity=4008)`.
 
-    Raises BadInput on an unknown name or setting, naming the nearest.
+    Raises BadInput on an unknown name or setting, naming the nearest, and on a setting that the policy can't do without:
+    `events` for belady, `num_layers` and `num_experts` for layer-quota.
     """
     if name not in POLICIES:
         raise BadInput(f"no cache policy {name!r}{_nearest(name, list(POLICIES))}; there are {', '.join(POLICIES)}")
-    policy = POLICIES[name]
-    known = [setting for setting in inspect.signature(policy).parameters if setting != "capacity"]
+    parameters = dict(inspect.signature(POLICIES[name]).parameters)
+    del parameters["capacity"]
     for setting in settings:
-        if setting not in known:
-            raise BadInput(f"cache policy {name} has no setting {setting!r}{_nearest(setting, known)}")
-    return policy(capacity, **settings)
+        if setting not in parameters:
+            raise BadInput(f"cache policy {name} has no setting {setting!r}{_nearest(setting, list(parameters))}")
+    for setting, parameter in parameters.items():
+        if parameter.default is parameter.empty and setting not in settings:
+            raise BadInput(f"cache policy {name} needs {setting}")
+    return POLICIES[name](capacity, **settings)
 
 
 def _nearest(word: str, known: list[str]) -> str:
@@ -36,4 +42,4 @@ def _nearest(word: str, known: list[str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-__all__ = ["POLICIES", "Arc", "Belady", "Lfru", "Lru", "Policy", "S3Fifo", "make"]
+__all__ = ["POLICIES", "Arc", "Belady", "LayerQuota", "Lfru", "Lru", "Policy", "S3Fifo", "Score", "make"]

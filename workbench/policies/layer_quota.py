@@ -1,0 +1,50 @@
+"""Equal quotas by layer: the control that loses, since layers differ in what they need."""
+
+from collections import OrderedDict
+from collections.abc import Container, Sequence
+
+from workbench.policies.base import Policy, too_few
+
+
+class LayerQuota(Policy):
+    """Splits the cache evenly over layers, each least recently used within its part.
+
+    A quota binds once the cache is full: the victim comes from the layer that is furthest above its quota.
+    """
+
+    name = "layer-quota"
+
+    def __init__(self, capacity: int, *, num_layers: int, num_experts: int) -> None:
+        """A key's layer is `key // num_experts`."""
+        super().__init__(capacity)
+        self._num_experts = num_experts
+        self._by_recency: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(num_layers)]
+
+    def start_event(self) -> None:
+        """Recency is an order; it needs no clock."""
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """See `Policy.touch`."""
+        for key in keys:
+            self._by_recency[key // self._num_experts].move_to_end(key)
+
+    def admit(self, keys: Sequence[int]) -> None:
+        """See `Policy.admit`."""
+        for key in keys:
+            self._by_recency[key // self._num_experts][key] = None
+
+    def evict(self, count: int, protected: Container[int]) -> list[int]:
+        """See `Policy.evict`."""
+        return [self._evict_one(protected) for _ in range(count)]
+
+    def _evict_one(self, protected: Container[int]) -> int:
+        for layer in sorted(self._by_recency, key=len, reverse=True):
+            for key in layer:
+                if key not in protected:
+                    del layer[key]
+                    return key
+        raise too_few(1, self.name)
+
+    def forget(self, key: int) -> None:
+        """See `Policy.forget`."""
+        del self._by_recency[key // self._num_experts][key]
