@@ -1,5 +1,6 @@
 """A decoded token against its bounds: stage times of the attribution run, bytes of the timed run, bandwidth from elsewhere."""
 
+import numpy as np
 import polars as pl
 
 from workbench.bounds import LayerCost, dependency_bound_ns
@@ -21,8 +22,8 @@ def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) 
     if tokens.height < 2 or stages.height == 0:
         return {}
     per_layer = _stage_ns_by_layer(stages)
-    token_ns = float(tokens["t_ns"].diff().drop_nulls().mean())  # type: ignore[arg-type]
-    waits_ns = events.filter(kind="wait", phase="decode")["duration_ns"].sum() / tokens.height
+    token_ns = float(np.diff(tokens["t_ns"].to_numpy()).mean())
+    waits_ns = int(events.filter(kind="wait", phase="decode")["duration_ns"].sum()) / tokens.height
     compute_ns = max(token_ns - waits_ns, 0.0)
     attributed_ns = sum(sum(stage_ns.values()) for stage_ns in per_layer.values())
     scale = compute_ns / attributed_ns
@@ -54,7 +55,7 @@ def _read_ns(events: pl.DataFrame, bandwidth_bytes_per_s: float, num_tokens: int
     demands = events.filter(kind="demand", phase="decode", store="expert")
     if tickets.height == 0:
         return {}
-    one_ns = float(tickets["physical_bytes"].mean()) / bandwidth_bytes_per_s * NS_PER_S  # type: ignore[arg-type]
+    one_ns = float(tickets["physical_bytes"].to_numpy().mean()) / bandwidth_bytes_per_s * NS_PER_S
     by_layer = demands.group_by("layer").agg(pl.col("misses").sum(), (pl.col("misses") > 0).sum().alias("with_misses"))
     return {layer: (one_ns * n / num_tokens, one_ns * some / num_tokens) for layer, n, some in by_layer.iter_rows()}
 

@@ -73,7 +73,8 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
     with folder, ExitStack() as stack:
         swapped = swap_out_bytes()
         bandwidth = _bandwidth(config)
-        engine = stack.enter_context(open_engine(config, folder.events))
+        engine = open_engine(config, folder.events)
+        stack.enter_context(engine)
         session, texts = _run_turns(config, engine, on_text)
         digests = {"state_digest": session.state.digest(), "routing_digest": session.routing_digest}
         metrics = _memory_metrics(engine, swapped)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
-from workbench.runtime.pool import slot_stride_bytes
 from workbench.units import format_bytes
 
 _PAGE_SHARE = 16
@@ -26,36 +25,36 @@ class CacheBudget:
         return self.num_slots * self.stride_bytes + self.num_pages * self.page_bytes
 
     @staticmethod
-    def smallest(geometry: Geometry, page_bytes: int) -> "CacheBudget":
+    def smallest(geometry: Geometry, stride_bytes: int, page_bytes: int) -> "CacheBudget":
         """One token's working set: top-k slots a layer and a page for each n-gram row."""
         return CacheBudget(
             num_slots=geometry.num_experts_per_tok * geometry.num_hidden_layers,
-            stride_bytes=slot_stride_bytes(geometry.record_bytes),
+            stride_bytes=stride_bytes,
             num_pages=geometry.ple_heads * len(geometry.ple_layers),
             page_bytes=page_bytes,
         )
 
     @staticmethod
-    def everything(geometry: Geometry, page_bytes: int, total_pages: int) -> "CacheBudget":
+    def everything(geometry: Geometry, stride_bytes: int, page_bytes: int, total_pages: int) -> "CacheBudget":
         """A slot for every record of the trunk and room for every page: nothing is ever evicted."""
         return CacheBudget(
             num_slots=geometry.num_experts * geometry.num_hidden_layers,
-            stride_bytes=slot_stride_bytes(geometry.record_bytes),
+            stride_bytes=stride_bytes,
             num_pages=total_pages,
             page_bytes=page_bytes,
         )
 
     @staticmethod
-    def plan(geometry: Geometry, page_bytes: int, total_pages: int, cache_bytes: int) -> "CacheBudget":
+    def plan(geometry: Geometry, *, stride_bytes: int, page_bytes: int, total_pages: int, cache_bytes: int) -> "CacheBudget":
         """The largest cache within `cache_bytes`. Raises BadInput with both figures below one token's working set."""
-        least = CacheBudget.smallest(geometry, page_bytes)
+        least = CacheBudget.smallest(geometry, stride_bytes, page_bytes)
         if cache_bytes < least.num_bytes:
             raise BadInput(
                 f"a cache of {cache_bytes:,} bytes ({format_bytes(cache_bytes)}) is below one token's working set of "
                 f"{least.num_bytes:,} bytes ({format_bytes(least.num_bytes)}: {least.num_slots} record slots and "
                 f"{least.num_pages} n-gram pages); give at least that"
             )
-        most = CacheBudget.everything(geometry, page_bytes, total_pages)
+        most = CacheBudget.everything(geometry, stride_bytes, page_bytes, total_pages)
         pages = cache_bytes // _PAGE_SHARE // page_bytes
         pages = min(max(pages, least.num_pages), most.num_pages)
         slots = min((cache_bytes - pages * page_bytes) // least.stride_bytes, most.num_slots)

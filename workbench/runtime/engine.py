@@ -1,6 +1,7 @@
 """Engines: a model with its experts and rows, resident from a checkpoint or streamed from a store."""
 
 import hashlib
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,8 +16,8 @@ from workbench.geometry import Geometry
 from workbench.model.model import Model
 from workbench.readers.pread import PreadConfig, PreadReader
 from workbench.runtime.budget import CacheBudget
-from workbench.runtime.pool import PagePool, RecordPool
-from workbench.runtime.resident import load_resident
+from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
+from workbench.runtime.resident import load_resident, load_tensors
 from workbench.runtime.streamed import PageSource, RecordSource, Step, StreamedExperts, StreamedRows
 from workbench.runtime.transfer import Transfer
 from workbench.scheduling.lanes import LaneConfig
@@ -25,7 +26,7 @@ from workbench.scheduling.scheduler import Scheduler, SchedulerConfig
 from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
 from workbench.stores import Store, open_store
-from workbench.units import MIB
+from workbench.units import MIB, PAGE_BYTES
 
 MLX_CACHE_BYTES = 64 * MIB
 """Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
@@ -97,14 +98,14 @@ class StreamedEngine:
         self.step = Step()
         self.budget = _plan(self.store, config)
         geometry = self.store.geometry
-        self._record_pool = RecordPool(geometry, self.budget.num_slots)
+        self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
         self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
         threads = {"expert": config.expert_threads, "ple": config.ple_threads}
         self.reader = PreadReader(PreadConfig(uncached=config.uncached, threads=threads))
         try:
             self._connect(geometry)
             before = mx.get_active_memory()
-            self.model = Model(geometry, mx.load(str(self.store.resident_path)))
+            self.model = Model(geometry, load_tensors(self.store.resident_path))
             self.resident_bytes = mx.get_active_memory() - before
             """Trunk weights as they are held in memory."""
         except BaseException:
@@ -118,7 +119,7 @@ class StreamedEngine:
         )
         files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
         pages = PageSource(store.ngrams, files, self._page_pool, checksums=config.checksums)
-        least = CacheBudget.smallest(geometry, self.budget.page_bytes)
+        least = CacheBudget.smallest(geometry, self.budget.stride_bytes, self.budget.page_bytes)
         slots = SlotTable(self.budget.num_slots, self._policy(self.budget.num_slots), min_slots=least.num_slots)
         page_slots = SlotTable(self.budget.num_pages, self._policy(self.budget.num_pages), min_slots=least.num_pages)
         pools = [
@@ -185,11 +186,24 @@ def _digest(checkpoint: Path) -> str:
     return digest.hexdigest()
 
 
+def lead_in_granule(store: Store) -> int:
+    """A divisor of every record's lead-in: layers start on pages of the store, records follow back to back."""
+    first = store.experts.record(store.experts.layers[0].layer, 0)
+    return math.gcd(first.offset, first.num_bytes, PAGE_BYTES)
+
+
 def _plan(store: Store, config: RuntimeConfig) -> CacheBudget:
     page_bytes = max((ngrams.page_bytes for ngrams in store.ngrams.values()), default=0)
     total_pages = sum(ngrams.num_pages for ngrams in store.ngrams.values())
-    everything = CacheBudget.everything(store.geometry, page_bytes, total_pages)
+    stride_bytes = slot_stride_bytes(store.geometry, lead_in_granule(store))
+    everything = CacheBudget.everything(store.geometry, stride_bytes, page_bytes, total_pages)
     cache_bytes = config.cache_bytes
     if cache_bytes is None:
         cache_bytes = min(everything.num_bytes, int(psutil.virtual_memory().available * _DEFAULT_SHARE))
-    return CacheBudget.plan(store.geometry, page_bytes, total_pages, cache_bytes)
+    return CacheBudget.plan(
+        store.geometry,
+        stride_bytes=stride_bytes,
+        page_bytes=page_bytes,
+        total_pages=total_pages,
+        cache_bytes=cache_bytes,
+    )

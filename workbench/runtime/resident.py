@@ -69,9 +69,14 @@ def read_tensors(folder: Path) -> dict[str, mx.array]:
     for shard in shards:
         if not (folder / shard).is_file():
             raise BadInput(f"{folder} lacks {shard}: not a whole checkpoint")
-        loaded = mx.load(str(folder / shard))
-        assert isinstance(loaded, dict)
-        tensors |= loaded
+        tensors |= load_tensors(folder / shard)
+    return tensors
+
+
+def load_tensors(path: Path) -> dict[str, mx.array]:
+    """The tensors of one safetensors file, each read when first used."""
+    tensors = mx.load(str(path))
+    assert isinstance(tensors, dict)
     return tensors
 
 

@@ -20,11 +20,17 @@ class Engine(Protocol):
     """What a session computes on: a model, its experts and rows, and how to end or give up a pass."""
 
     model: Model
-    experts: ExpertSource
-    rows: RowSource
     step: Step
     log: EventLog
     resident_bytes: int
+
+    @property
+    def experts(self) -> ExpertSource:
+        """Where routed experts' values come from."""
+
+    @property
+    def rows(self) -> RowSource:
+        """Where n-gram rows come from."""
 
     @property
     def cache_bytes(self) -> int:

@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 
 from workbench.geometry import COMPONENTS, DOWN, GATE, UP, Geometry
-from workbench.model.experts import QuantizedMatrix, expert_forward, swiglu
+from workbench.model.experts import QuantizedMatrix, expert_forward, stacked_expert_forward, swiglu
 from workbench.readers.base import Checksum, Read
 from workbench.runtime.pool import PagePool, RecordPool
 from workbench.runtime.transfer import Transfer
@@ -21,7 +21,7 @@ from workbench.units import PAGE_BYTES, align_down, align_up
 
 Timed = Callable[[str, Callable[[], list[mx.array]]], list[mx.array]]
 
-_COMPONENT_BITS = {name: 1 << i for i, name in enumerate(COMPONENTS)}
+_NAMES = [tuple(name for i, name in enumerate(COMPONENTS) if bits >> i & 1) for bits in range(1 << len(COMPONENTS))]
 
 
 @dataclass(slots=True)
@@ -54,6 +54,10 @@ class RecordSource:
         low, high = _window(extents)
         return sum(extent.num_bytes for extent in extents), high - low
 
+    def arrived(self, order: Order) -> None:
+        """The bytes of an order are in its slot."""
+        self._pool.arrived(order.slot, self.lead_in(order.ticket.key), _names(order.bits))
+
     def read(self, order: Order) -> Read:
         """The read of an order's components into its slot."""
         extents = self._extents(order.ticket.key, order.bits)
@@ -72,13 +76,16 @@ class RecordSource:
 
     def _extents(self, key: int, bits: int) -> list[Extent]:
         layer, expert = divmod(key, self._num_experts)
-        return [self._store.component(layer, expert, name) for name in COMPONENTS if bits & _COMPONENT_BITS[name]]
+        return [self._store.component(layer, expert, name) for name in _names(bits)]
 
     def _sums(self, order: Order, extents: Sequence[Extent], low: int) -> tuple[Checksum, ...]:
         layer, expert = divmod(order.ticket.key, self._num_experts)
-        names = [name for name in COMPONENTS if order.bits & _COMPONENT_BITS[name]]
-        sums = ((extent, self._store.crc32(layer, expert, name)) for extent, name in zip(extents, names, strict=True))
+        sums = ((e, self._store.crc32(layer, expert, name)) for e, name in zip(extents, _names(order.bits), strict=True))
         return tuple(Checksum(extent.offset - low, extent.num_bytes, crc) for extent, crc in sums if crc is not None)
+
+
+def _names(bits: int) -> tuple[str, ...]:
+    return _NAMES[bits]
 
 
 def _window(extents: Sequence[Extent]) -> tuple[int, int]:
@@ -101,9 +108,24 @@ class StreamedExperts:
         self.settle()
         experts = list(dict.fromkeys(chosen.ravel().tolist()))
         passes = [experts[i : i + self._pool.num_slots] for i in range(0, len(experts), self._pool.num_slots)]
-        if len(chosen) == 1 and len(passes) == 1:
+        if self._pool.small and len(passes) == 1:
+            return self._run_stack(layer, hidden, chosen)
+        if len(chosen) == 1:
             return mx.stack(self._run_pass(layer, experts, [hidden] * len(experts)), axis=1)
         return self._run_block(layer, hidden, chosen, passes)
+
+    def _run_stack(self, layer: int, hidden: mx.array, chosen: np.ndarray) -> mx.array:
+        """All experts in one gather over the pool."""
+        keys = chosen + layer * self._geometry.num_experts
+        slots = self._bring(layer, keys.ravel().tolist())
+        entries = [self._pool.entry(slots[key], self._source.lead_in(key)) for key in keys.ravel().tolist()]
+        ids = mx.array(np.array(entries, dtype=np.uint32).reshape(chosen.shape))
+        gate, up, down = (self._pool.stack[name] for name in COMPONENTS)
+        if self.timed is None:
+            return stacked_expert_forward(hidden, ids, gate, up, down)
+        x = hidden[:, None, None, :]
+        inner = self.timed("gate_up", lambda: [swiglu(gate.apply_gathered(x, ids), up.apply_gathered(x, ids))])
+        return self.timed("down", lambda: [down.apply_gathered(inner[0], ids).squeeze(2)])[0]
 
     def _run_block(self, layer: int, hidden: mx.array, chosen: np.ndarray, passes: list[list[int]]) -> mx.array:
         """Tokens grouped by expert; a union larger than the pool runs in passes."""
@@ -122,10 +144,8 @@ class StreamedExperts:
 
     def _run_pass(self, layer: int, experts: Sequence[int], rows: Sequence[mx.array]) -> list[mx.array]:
         keys = [layer * self._geometry.num_experts + expert for expert in experts]
-        demand = self._transfer.demand("expert", keys, self._step.event(layer), position=self._step.position)
-        self._held = demand
-        self._transfer.wait(demand, position=self._step.position)
-        views = [self._pool.components(demand.slots[key], self._source.lead_in(key)) for key in keys]
+        slots = self._bring(layer, keys)
+        views = [self._pool.components(slots[key], self._source.lead_in(key)) for key in keys]
         if self.timed is not None:
             return self._run_timed(rows, views, self.timed)
         return [expert_forward(x, view[GATE], view[UP], view[DOWN]) for x, view in zip(rows, views, strict=True)]
@@ -136,6 +156,19 @@ class StreamedExperts:
         pairs = list(zip(rows, views, strict=True))
         inner = timed("gate_up", lambda: [swiglu(view[GATE].apply(x), view[UP].apply(x)) for x, view in pairs])
         return timed("down", lambda: [view[DOWN].apply(x) for x, view in zip(inner, views, strict=True)])
+
+    def _bring(self, layer: int, keys: list[int]) -> Mapping[int, int]:
+        """Demands records, waits for them, and holds them: their slots by key."""
+        keys = list(dict.fromkeys(keys))
+        self._held = self._transfer.demand(
+            "expert",
+            keys,
+            self._step.event(layer),
+            position=self._step.position,
+            logical_bytes=len(keys) * self._geometry.record_bytes,
+        )
+        self._transfer.wait(self._held, position=self._step.position)
+        return self._held.slots
 
     def settle(self) -> None:
         """Ends the leases of the layer that ran last; its results must have been evaluated."""
@@ -167,6 +200,9 @@ class PageSource:
     def sizes(self, key: int, bits: int) -> tuple[int, int]:
         """Bytes of a page, and bytes that its read moves."""
         return self._pool.page_bytes, self._pool.page_bytes
+
+    def arrived(self, order: Order) -> None:
+        """A page needs nothing more."""
 
     def read(self, order: Order) -> Read:
         """The read of one page into its slot."""
@@ -221,7 +257,8 @@ class StreamedRows:
 
     def _ask(self, layer: int, keys: np.ndarray, num_rows: int) -> Demand:
         event, position = self._step.event(layer), self._step.position
-        return self._transfer.demand("ple", keys.tolist(), event, position=position, asked_rows=num_rows)
+        num_bytes = num_rows * self._stores[layer].row_bytes
+        return self._transfer.demand("ple", keys.tolist(), event, position=position, logical_bytes=num_bytes, num_rows=num_rows)
 
     def rows(self, layer: int) -> mx.array:
         """The announced rows, heads side by side: float32 `[T, ple_embed_dim]`."""

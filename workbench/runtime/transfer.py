@@ -27,6 +27,9 @@ class Source(Protocol):
     def read(self, order: Order) -> Read:
         """The read of `order`; its key is the order's number."""
 
+    def arrived(self, order: Order) -> None:
+        """The bytes of `order` are in its slot and were checked; called before anybody may use them."""
+
 
 class Transfer:
     """One scheduler, one reader, a source for each pool. Used by the thread that computes."""
@@ -39,17 +42,29 @@ class Transfer:
         self.check_ns = dict.fromkeys(sources, 0)
         """Time that checksums took on the reader's threads, by pool."""
         self._depths: dict[int, int] = {}
+        self._orders: dict[int, Order] = {}
         for pool in scheduler.pools.values():
             pool.on_final = self._log_ticket
 
-    def demand(self, store: str, keys: Sequence[int], event: Event, *, position: int, asked_rows: int | None = None) -> Demand:
-        """Demands the exact keys of one event and sends off the reads that it needs."""
+    def demand(
+        self,
+        store: str,
+        keys: Sequence[int],
+        event: Event,
+        *,
+        position: int,
+        logical_bytes: int,
+        num_rows: int | None = None,
+    ) -> Demand:
+        """Demands the exact keys of one event and sends off the reads that it needs.
+
+        `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
+        """
         now_ns = time.monotonic_ns()
         demand = self.scheduler.demand(store, keys, event, now_ns)
         while demand.answer == "busy":
             self._collect(_POLL_S)
             demand = self.scheduler.demand(store, keys, event, time.monotonic_ns())
-        pool = self.scheduler.pools[store]
         self.log.add(
             now_ns,
             "demand",
@@ -61,8 +76,8 @@ class Transfer:
             hits=len(demand.hits),
             joined=len(demand.joined),
             misses=len(demand.misses),
-            logical_bytes=sum(pool.logical_bytes(key) for key in keys),
-            value=asked_rows,
+            logical_bytes=logical_bytes,
+            value=num_rows,
         )
         if demand.misses:
             self.pump()
@@ -77,6 +92,7 @@ class Transfer:
         depth = self._reader.in_flight
         for order in orders[:taken]:
             self._depths[order.ticket.number] = depth
+            self._orders[order.number] = order
         self.scheduler.hand_back(orders[taken:])
 
     def wait(self, demand: Demand, *, position: int, keys: Iterable[int] | None = None, components: int = -1) -> None:
@@ -114,9 +130,11 @@ class Transfer:
         self.pump()
 
     def _land(self, completion: Completion) -> None:
+        order = self._orders.pop(completion.key)
         if completion.error is not None:
             self.scheduler.on_error(completion.key, completion.error)
             return
+        self._sources[order.lane].arrived(order)
         ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=time.monotonic_ns())
         self.check_ns[ticket.store] += completion.check_ns
 
