@@ -14,6 +14,7 @@ from workbench.cli import commands
 from workbench.geometry import Geometry
 from workbench.stores.build import BuildSettings, StoreBuilder
 from workbench.stores.slicing import SliceSource
+from workbench.units import MIB
 
 _TINY = {
     "model_type": "qwen4_exp_text",
@@ -106,6 +107,34 @@ def command(_registered_app, capsys):
     return run
 
 
+@pytest.fixture
+def refused(command):
+    """Asserts that `workbench verify PATH` refuses in one line that says `says`, before it allocates anything of size."""
+
+    def check(path, says):
+        outcome = command("verify", path)
+        assert outcome.status == 2
+        assert outcome.err.count("\n") == 1, outcome.err
+        assert outcome.err.startswith("workbench: ")
+        assert says in outcome.err
+        assert outcome.out == ""
+        assert outcome.peak_bytes < 8 * MIB
+
+    return check
+
+
+@pytest.fixture
+def patch():
+    """Overwrites bytes of a file."""
+
+    def write(path, offset, content):
+        with open(path, "r+b") as file:
+            file.seek(offset)
+            file.write(content)
+
+    return write
+
+
 def _weights(rng, *shape):
     return mx.array(rng.standard_normal(shape).astype(np.float32) * 0.1).astype(mx.bfloat16)
 
@@ -149,7 +178,11 @@ def make_checkpoint(tmp_path, tiny_config):
             tensors |= _expert_tensors(prefix, [_weights(rng, *shape).astype(dtype) for shape in shapes], layout)
         table = _weights(rng, geometry.ple_num_rows(0), geometry.ple_row_width).astype(dtype)
         base = "model.layers.1.ple.ple_embedding.ngram_embedding."
-        parts = {f"{base}weight": table} if split == 1 else {f"{base}shard_{i}.weight": p for i, p in enumerate(mx.split(table, split))}
+        parts = (
+            {f"{base}weight": table}
+            if split == 1
+            else {f"{base}shard_{i}.weight": p for i, p in enumerate(mx.split(table, split))}
+        )
         tensors |= parts
         if not mtp:
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("mtp.")}

@@ -269,7 +269,7 @@ def _shard_paths(folder: Path) -> list[Path]:
         return paths
     try:
         names = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadInput(f"{index}: not a safetensors index (copy it again)") from None
     if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
         raise BadInput(f"{index}: shard {bad[0]!r} is not a plain file name")

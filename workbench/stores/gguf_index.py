@@ -114,8 +114,9 @@ def find_tensor(path: Path, name: str) -> GgufTensor:
             raise walk.refuse(f"not little-endian GGUF of version {_VERSIONS}")
         num_tensors, num_keys = walk.count(walk.number("Q")), walk.count(walk.number("Q"))
         alignment = _read_alignment(walk, num_keys)
-        tensors = [_read_tensor(walk, name.encode()) for _ in range(num_tensors)]
-        found = next((tensor for tensor in tensors if tensor is not None), None)
+        found = None
+        for _ in range(num_tensors):
+            found = _read_tensor(walk, name.encode()) or found
         if found is None:
             raise BadInput(f"{path}: this GGUF file has no tensor {name}: it embeds no store")
         if found.offset % alignment:

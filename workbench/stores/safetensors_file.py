@@ -70,7 +70,7 @@ class SafetensorsFile:
 
     def _add(self, name: str, entry: Any) -> None:
         try:
-            info = TensorInfo(dtype=entry["dtype"], shape=tuple(entry["shape"]))
+            info = TensorInfo(dtype=str(entry["dtype"]), shape=tuple(entry["shape"]))
             start, end = entry["data_offsets"]
             sizes_are_integers = all(type(size) is int and size >= 0 for size in (*info.shape, start, end))
         except (KeyError, TypeError, ValueError):
