@@ -13,7 +13,7 @@ from workbench.model.moe import Route
 from workbench.runtime.forward import PREFILL_TILE, ExpertSource, RowSource, forward
 from workbench.runtime.sampling import Sampler
 from workbench.runtime.streamed import Step
-from workbench.schema import EventLog
+from workbench.schema import EventLog, fingerprint
 
 
 class Engine(Protocol):
@@ -116,7 +116,9 @@ class Session:
     def _observe(self, layer: int, route: Route) -> None:
         start_ns = time.monotonic_ns()
         ids = np.array(route.ids)
+        duration_ns = time.monotonic_ns() - start_ns
         step = self.engine.step
+        first_key = layer * self.engine.model.geometry.num_experts
         self.engine.log.add(
             start_ns,
             "readback",
@@ -124,7 +126,8 @@ class Session:
             phase=step.phase,
             position=step.position,
             layer=layer,
-            duration_ns=time.monotonic_ns() - start_ns,
+            identity=fingerprint(first_key + expert for expert in set(ids.ravel().tolist())),
+            duration_ns=duration_ns,
         )
         weights = np.array(route.weights)
         self._routing.update(ids.astype("<i4").tobytes())

@@ -1,7 +1,7 @@
 """Moves what the scheduler orders: submits reads, tells the scheduler what came, and waits for the smallest set needed."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from workbench.readers.base import Completion, Read, Reader
@@ -9,7 +9,7 @@ from workbench.scheduling.demand import Demand
 from workbench.scheduling.queue import Order
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.ticket import NEVER_NS, Event, Ticket
-from workbench.schema import EventLog
+from workbench.schema import EventLog, fingerprint
 from workbench.units import NS_PER_S
 
 _POLL_S = 0.5
@@ -73,6 +73,7 @@ class Transfer:
             phase=event.phase,
             position=position,
             layer=event.layer,
+            identity=fingerprint(keys) if store == "expert" else None,
             hits=len(demand.hits),
             joined=len(demand.joined),
             misses=len(demand.misses),
@@ -95,11 +96,23 @@ class Transfer:
             self._orders[order.number] = order
         self.scheduler.hand_back(orders[taken:])
 
-    def wait(self, demand: Demand, *, position: int, keys: Iterable[int] | None = None, components: int = -1) -> None:
-        """Stands still until `components` of `keys` are there. Raises RequestFailed when they can't be had."""
+    def wait(
+        self,
+        demand: Demand,
+        *,
+        position: int,
+        keys: Sequence[int] | None = None,
+        components: int = -1,
+        consumed: int | None = None,
+    ) -> None:
+        """Stands still until `components` of `keys` are there. Raises RequestFailed when they can't be had.
+
+        `consumed`: how many of them the stage behind this wait uses; all where nothing is said.
+        """
         start_ns = time.monotonic_ns()
         if not self._missing(demand, keys, components):
             return
+        guarded = len(demand.slots) if keys is None else len(keys)
         while self._missing(demand, keys, components):
             self._collect(_POLL_S)
         event = demand.event
@@ -111,10 +124,12 @@ class Transfer:
             phase=event.phase,
             layer=event.layer,
             position=position,
+            guarded=guarded,
+            consumed=guarded if consumed is None else consumed,
             duration_ns=time.monotonic_ns() - start_ns,
         )
 
-    def _missing(self, demand: Demand, keys: Iterable[int] | None, components: int) -> list[Ticket]:
+    def _missing(self, demand: Demand, keys: Sequence[int] | None, components: int) -> list[Ticket]:
         try:
             return demand.missing(time.monotonic_ns(), keys, components)
         except Exception as error:

@@ -1,6 +1,6 @@
 """Records that several parts must agree on: metrics, events, route traces, verdicts, result folders. Versions live here."""
 
-from workbench.schema.events import EVENT_SCHEMA, EVENTS_VERSION, EventLog, read_events
+from workbench.schema.events import EVENT_SCHEMA, EVENTS_VERSION, EventLog, fingerprint, read_events
 from workbench.schema.metrics import METRICS, Metric, check_metric_names
 from workbench.schema.results import RESULT_VERSION, Evidence, Result, RunFolder, Status, list_runs
 from workbench.schema.routes import ROUTE_SCHEMA, ROUTES_VERSION, read_routes, write_routes
@@ -24,6 +24,7 @@ __all__ = [
     "Verdict",
     "check_metric_names",
     "decide",
+    "fingerprint",
     "list_runs",
     "read_events",
     "read_routes",

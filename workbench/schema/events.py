@@ -1,5 +1,8 @@
 """Raw events of a run: one wide parquet table. Times are int64 monotonic nanoseconds of the process that made them."""
 
+import functools
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ EVENT_SCHEMA: dict[str, Any] = {
     "layer": pl.Int16,
     # expert | ple
     "store": pl.String,
-    # expert id or page index
+    # of a ticket: record key or page; of a demand and a readback: fingerprint of the record keys
     "identity": pl.Int64,
     # exact | predicted
     "intent": pl.String,
@@ -47,6 +50,16 @@ EVENT_SCHEMA: dict[str, Any] = {
     "value": pl.Float64,
 }
 """Columns of `events.parquet`; a column that does not apply to an event is null."""
+
+
+def fingerprint(keys: Iterable[int]) -> int:
+    """Of a set of keys: the sum of their CRC-32s. Order does not matter, and fingerprints of disjoint sets add up."""
+    return sum(_key_crc(key) for key in keys)
+
+
+@functools.cache
+def _key_crc(key: int) -> int:
+    return zlib.crc32(key.to_bytes(8, "little"))
 
 
 class EventLog:
