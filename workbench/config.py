@@ -44,13 +44,28 @@ class Config(BaseModel):
     @classmethod
     def from_toml(cls, path: Path, settings: Iterable[str] = ()) -> Self:
         """From a TOML file. Raises ConfigError when the file is missing or is not TOML."""
-        try:
-            values = tomllib.loads(path.read_text())
-        except FileNotFoundError:
-            raise ConfigError(f"no such configuration file: {path}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from None
-        return cls.build(values, settings)
+        return cls.build(read_toml(path), settings)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises ConfigError when it is missing or is not TOML."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} can't be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def overlay(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with those of `over` laid on top, table by table; None in `over` means nothing is said."""
+    merged = dict(values)
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            merged[key] = overlay(merged.get(key) or {}, value)
+        elif value is not None:
+            merged[key] = value
+    return merged
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:

@@ -1,0 +1,203 @@
+"""`workbench generate` and `trace`: text with metrics, and route events."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from workbench.cli.output import print_json, print_table
+from workbench.config import overlay, read_toml
+from workbench.errors import BadInput
+from workbench.schema import METRICS, Result
+from workbench.units import GB, format_bytes, parse_bytes
+
+_SHOWN = (
+    "e2e/prefill_tps",
+    "e2e/decode_tps",
+    "e2e/bound_tps",
+    "e2e/bound_fraction",
+    "e2e/ttft_ms",
+    "e2e/tpot_p50_ms",
+    "e2e/tpot_p95_ms",
+    "e2e/demand_bytes_per_token",
+    "e2e/wasted_bytes_per_token",
+    "overlap/exposed_wait_ms",
+    "ple/exposed_wait_ms",
+    "overlap/hidden_fraction",
+    "routing/decode_hit_rate",
+    "routing/misses_per_token",
+    "storage/expert_bandwidth_gbps",
+    "e2e/working_set_bytes",
+    "e2e/peak_rss_bytes",
+)
+
+
+def register(app: App) -> None:
+    """Adds the commands."""
+    app.command(generate)
+    app.command(trace)
+
+
+def generate(
+    *,
+    prompt: str | None = None,
+    prompt_file: Path | None = None,
+    turns: Path | None = None,
+    max_tokens: int | None = None,
+    cache_bytes: str | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    resident: bool | None = None,
+    bandwidth_gbps: float | None = None,
+    profile: str | None = None,
+    config: Path | None = None,
+    settings: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Streams text from a packed model, then prints the metrics beside the bound.
+
+    Example: workbench generate --prompt "def main():" --max-tokens 64 --cache-bytes 16MiB
+
+    Parameters
+    ----------
+    prompt
+        Text to go on from.
+    prompt_file
+        File that holds the prompt.
+    turns
+        File with one prompt a line; the sequence's state and the cache go on from turn to turn.
+    max_tokens
+        Tokens to generate in each turn; 128 where nothing is said.
+    cache_bytes
+        Budget for record slots and n-gram pages together, e.g. 64MiB; half of the free memory where nothing is said.
+    temperature
+        0, where nothing is said: greedy.
+    top_p
+        Share of the probability that is kept when temperature is above 0.
+    seed
+        Of the random choice.
+    resident
+        Hold the whole checkpoint in memory instead of streaming it (profile mini).
+    bandwidth_gbps
+        The bound's bandwidth in GB/s; a short probe of the store where nothing is said.
+    profile
+        mini, where nothing is said, slice or flash-next.
+    config
+        A TOML file with the settings of a generate run; other options, then --set, lie over it.
+    settings
+        Any setting, e.g. runtime.policy=lru; may be given again and again.
+    out
+        Folder for the result folder, instead of runs/.
+    json
+        One JSON document instead of text and a table.
+    """
+    from workbench.experiments.generate import GenerateConfig, run_generate
+
+    options = {
+        "profile": profile,
+        "turns": _prompts(prompt, prompt_file, turns),
+        "max_tokens": max_tokens,
+        "resident": resident,
+        "bandwidth_gbps": bandwidth_gbps,
+        "runtime": {"cache_bytes": None if cache_bytes is None else parse_bytes(cache_bytes)},
+        "sampling": {"temperature": temperature, "top_p": top_p, "seed": seed},
+    }
+    made = GenerateConfig.build(overlay(read_toml(config) if config else {}, options), settings)
+    on_text = None if json else lambda piece: print(piece, end="", flush=True)
+    generated = run_generate(made, on_text=on_text, root=out)
+    result = generated.folder.result
+    assert result is not None
+    if json:
+        print_json("generate", {"folder": str(generated.folder.path), "texts": generated.texts, **result.model_dump(mode="json")})
+        return
+    print("\n")
+    _print_metrics(result)
+    print(f"\nresult folder: {generated.folder.path}")
+
+
+def _prompts(prompt: str | None, prompt_file: Path | None, turns: Path | None) -> list[str] | None:
+    given = [value for value in (prompt, prompt_file, turns) if value is not None]
+    if len(given) > 1:
+        raise BadInput("give one of --prompt, --prompt-file and --turns")
+    if prompt is not None:
+        return [prompt]
+    if prompt_file is not None:
+        return [_read(prompt_file)]
+    if turns is not None:
+        return [line for line in _read(turns).splitlines() if line.strip()]
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} can't be read as text: {error}") from None
+
+
+def _print_metrics(result: Result) -> None:
+    rows = [_row(name, result.metrics[name]) for name in _SHOWN if name in result.metrics]
+    print_table(rows, f"{result.profile}, {result.tags.get('arm', '')}, {result.evidence.value}")
+    if "bandwidth_source" in result.tags:
+        print(
+            f"\nbound: bandwidth {float(result.tags['bandwidth_bytes_per_s']) / GB:.3g} GB/s ({result.tags['bandwidth_source']})"
+        )
+    if "cache_slots" in result.tags:
+        print(f"cache: {result.tags['cache_slots']} record slots, {result.tags['cache_pages']} n-gram pages")
+
+
+def _row(name: str, value: float) -> dict[str, Any]:
+    metric = METRICS[name]
+    shown = format_bytes(value) if metric.unit == "bytes" else f"{value:.4g}"
+    return {"metric": name, "value": shown, "unit": "" if metric.unit == "bytes" else metric.unit, "meaning": metric.meaning}
+
+
+def trace(
+    *,
+    requests: int = 40,
+    tokens: int = 128,
+    split: str = "held_out",
+    families: tuple[str, ...] = (),
+    profile: str = "mini",
+    settings: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Decodes bundled prompts and writes every route of the native router to artifacts/routes.parquet.
+
+    Example: workbench trace --requests 8 --tokens 64 --split train
+
+    Parameters
+    ----------
+    requests
+        Prompts to decode, in turn from the families.
+    tokens
+        Tokens to decode in each.
+    split
+        held_out, train or all.
+    families
+        Prompt families; all where none is named.
+    profile
+        mini, slice or flash-next.
+    settings
+        Any setting, e.g. sampling.temperature=0; may be given again and again.
+    out
+        Folder for the result folder, instead of runs/.
+    json
+        One JSON document instead of text.
+    """
+    from workbench.experiments.trace import ROUTES_NAME, TraceConfig, record_trace
+
+    given = {"requests": requests, "tokens": tokens, "split": split, "families": families, "profile": profile}
+    folder = record_trace(TraceConfig.build(given, settings), root=out)
+    routes = folder.artifacts / ROUTES_NAME
+    result = folder.result
+    assert result is not None
+    if json:
+        print_json("trace", {"folder": str(folder.path), "routes": str(routes), **result.model_dump(mode="json")})
+        return
+    print(f"{result.tags['requests']} requests, {routes}")
+    print(f"next: workbench gate b_locality --set trace={routes}", file=sys.stderr)
