@@ -2,12 +2,12 @@
 
 from cyclopts import App
 
-from workbench.cli import gates, run, stores, track
+from workbench.cli import gates, generation, stores, track
 
 
 def register(app: App) -> None:
     """Registers every command on `app`."""
     stores.register(app)
-    run.register(app)
+    generation.register(app)
     gates.register(app)
     track.register(app)
