@@ -1,0 +1,152 @@
+"""Detectors that run on every run: each names one way in which good-looking figures hide that nothing was gained."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import polars as pl
+
+from workbench.schema import Result
+
+EXPOSED_LIMIT = 0.20
+"""Share of token time that exposed waits may take while the hit rate or the bandwidth looks good."""
+HIGH = 0.80
+"""A hit rate, or a share of the known bandwidth, that looks good."""
+MIN_READS = 200
+"""Exact reads on each side before their p99 are compared."""
+WORSE = 1.10
+"""Ratio of p99 that is worth a word."""
+MORE_BYTES = 1.05
+"""Ratio of bytes per token that is worth a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a detector saw."""
+
+    code: str
+    """Its name."""
+    statement: str
+    """In words, with figures."""
+
+    def row(self) -> dict[str, str]:
+        """For a table."""
+        return asdict(self)
+
+
+def run_detectors(result: Result, events: pl.DataFrame, control: pl.DataFrame | None = None) -> list[Finding]:
+    """Findings on a run's events; `control` holds those of the same run without what is tested, where there is one."""
+    decode = events.filter(phase="decode")
+    found = [
+        *_waiting_behind_hits(result, decode),
+        *_exact_reads_slower(events, control),
+        *_more_bytes(decode, None if control is None else control.filter(phase="decode")),
+        *_foreign_ids_executed(events),
+        *_wait_guards_more(events),
+    ]
+    return [Finding(code=code, statement=statement) for code, statement in found]
+
+
+def _waiting_behind_hits(result: Result, decode: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Hit rate or bandwidth high while compute stands still."""
+    tokens = decode.filter(kind="token").sort("t_ns")
+    if tokens.height < 2:
+        return
+    token_ns = tokens["t_ns"][-1] - tokens["t_ns"][0]
+    inside = decode.filter((pl.col("kind") == "wait") & (pl.col("t_ns") >= tokens["t_ns"][0]))
+    exposed = inside["duration_ns"].sum() / token_ns
+    if exposed <= EXPOSED_LIMIT:
+        return
+    hit_rate = result.metrics.get("routing/decode_hit_rate", 0.0)
+    if hit_rate >= HIGH:
+        yield "waiting_behind_hits", f"hit rate {hit_rate:.0%}, yet exposed waits take {exposed:.0%} of token time"
+    known = float(result.tags.get("bandwidth_bytes_per_s", "inf"))
+    reached = result.metrics.get("storage/expert_bandwidth_gbps", 0.0) * 1e9 / known
+    if reached >= HIGH:
+        reason = f"{reached:.0%} of the known bandwidth, yet exposed waits take {exposed:.0%} of token time"
+        yield "waiting_behind_bandwidth", reason
+
+
+def _exact_reads_slower(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+    """P0 p99 worse with speculation on: against the control, else against reads sent while no prediction was in flight."""
+    predicted = _tickets(events, "predicted")
+    if predicted.height == 0:
+        return
+    exact = _tickets(events, "exact")
+    latency_us = _latency_us(exact)
+    if control is not None:
+        beside, alone, where = latency_us, _latency_us(_tickets(control, "exact")), "in the control"
+    else:
+        crowded = _inside(exact["submit_ns"].to_numpy(), predicted["submit_ns"].to_numpy(), predicted["ready_ns"].to_numpy())
+        beside, alone, where = latency_us[crowded], latency_us[~crowded], "with none in flight"
+    if min(len(beside), len(alone)) < MIN_READS:
+        return
+    slow, usual = np.percentile(beside, 99), np.percentile(alone, 99)
+    # by chance one read in a hundred lies above the other side's p99: three standard deviations more is no chance
+    share, chance = float((beside > usual).mean()), 0.01 + 3 * math.sqrt(0.0099 / min(len(beside), len(alone)))
+    if slow > WORSE * usual and share > chance:
+        yield "exact_reads_slower", f"p99 of exact reads is {slow:.0f} us beside predicted ones, {usual:.0f} us {where}"
+
+
+def _tickets(events: pl.DataFrame, intent: str) -> pl.DataFrame:
+    done = (pl.col("kind") == "ticket") & pl.col("ready_ns").is_not_null()
+    return events.filter(done & (pl.col("intent") == intent) & (pl.col("store") == "expert"))
+
+
+def _latency_us(tickets: pl.DataFrame) -> np.ndarray:
+    return (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / 1e3
+
+
+def _inside(times: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Which of `times` lie in at least one interval: more have started than ended by then."""
+    started = np.searchsorted(np.sort(starts), times, side="right")
+    ended = np.searchsorted(np.sort(ends), times, side="right")
+    return started > ended
+
+
+def _more_bytes(decode: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+    """Bytes per committed token up: against the control, else against what was demanded."""
+    moved, demanded = _bytes_per_token(decode)
+    if control is not None:
+        demanded, _ = _bytes_per_token(control)  # what the control moved
+    if demanded > 0 and moved > MORE_BYTES * demanded:
+        than = "in the control" if control is not None else "demanded"
+        yield "more_bytes", f"{moved:,.0f} bytes a token against {demanded:,.0f} {than} ({moved / demanded - 1:+.0%})"
+
+
+def _bytes_per_token(decode: pl.DataFrame) -> tuple[float, float]:
+    """Demand plus wasted bytes, and demand bytes, per committed token."""
+    tokens = float(decode.filter(kind="token")["value"].sum())
+    tickets = decode.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    if not tokens:
+        return 0.0, 0.0
+    everything, wasted = (int(rows["logical_bytes"].sum()) for rows in (tickets, tickets.filter(outcome="unused")))
+    return everything / tokens, (everything - wasted) / tokens
+
+
+def _foreign_ids_executed(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Experts ran that the native router had not chosen: the router's and the demanded keys have other fingerprints."""
+    keys = ["request", "phase", "position", "layer"]
+    routed = events.filter((pl.col("kind") == "readback") & pl.col("identity").is_not_null()).select(*keys, "identity")
+    demands = events.filter((pl.col("kind") == "demand") & pl.col("identity").is_not_null())
+    # a union larger than the pool is demanded in passes; fingerprints of disjoint sets add up
+    ran = demands.group_by(keys).agg(pl.col("identity").sum())
+    both = routed.join(ran, on=keys, how="inner", suffix="_ran", nulls_equal=True)
+    wrong = both.filter(pl.col("identity") != pl.col("identity_ran"))
+    if wrong.height:
+        first = wrong.sort("position", "layer").row(0, named=True)
+        where = f"first at position {first['position']}, layer {first['layer']}"
+        yield "foreign_ids_executed", f"{wrong.height} of {both.height} layers ran experts the router had not chosen, {where}"
+
+
+def _wait_guards_more(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """One wait guards more tickets than its stage consumes."""
+    waits = events.filter((pl.col("kind") == "wait") & (pl.col("guarded") > pl.col("consumed")))
+    if waits.height:
+        worst = waits.sort("guarded", descending=True).row(0, named=True)
+        yield (
+            "wait_guards_more",
+            f"{waits.height} waits guard more than their stage consumes, at worst {worst['guarded']} tickets for "
+            f"{worst['consumed']} (layer {worst['layer']})",
+        )
