@@ -59,7 +59,7 @@ def test_one_token_repeated_passes(runs):
 
 def test_a_run_keeps_its_tables_figures_series_and_an_empty_event_table(runs):
     folder = runs["independent"]
-    assert set(folder.result.tables) == {"overlap", "unions", "break_even", "unique", "skew", "misses"}
+    assert set(folder.result.tables) == {"overlap", "unions", "acceptance", "break_even", "unique", "skew", "misses"}
     assert {path.stem for path in (folder.artifacts / "figures").glob("*.png")} == {
         "misses", "unions", "acceptance", "overlap", "reuse", "skew",
     }  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_run_keeps_its_tables_figures_series_and_an_empty_event_table(runs):
 
 
 def measures(*, miss=(0.5, 0.45, 0.55), union=(0.8, 0.79, 0.81), acceptance=(0.6, 0.59, 0.61)):
-    made = {"unions": pl.DataFrame({"block": [5], "acceptance_needed": [0.6]})}
+    made = {"acceptance": pl.DataFrame({"block": [5], "acceptance_needed": [0.6]})}
     ends = [Estimate(value=np.array(v), low=np.array(lo), high=np.array(hi)) for v, lo, hi in (miss, miss, union, acceptance)]
     return Measures(
         miss_ratio=ends[0],

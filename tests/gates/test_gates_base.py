@@ -33,6 +33,7 @@ def make_gate(name="x_first", *, calls=None, inputs=None, needs=()):
         config=Settings,
         smoke_settings={"size": 3},
         module="workbench.gates.stage",
+        shown={},
         inputs=lambda _: dict(inputs or {}),
         run=run,
         needs=needs,

@@ -39,7 +39,7 @@ def mean_overlap(routes: Routes, sums: LocalitySums, resampler: Resampler) -> Es
 
 
 def union_table(routes: Routes, sums: LocalitySums, resampler: Resampler) -> pl.DataFrame:
-    """Distinct experts a layer over blocks of B tokens, mean over layers, and the acceptance at which they break even."""
+    """Distinct experts a layer over blocks of B tokens, mean over layers."""
     uniform = uniform_usage(routes.num_layers, routes.num_experts, routes.top_k)
     rows = []
     for block in sums.unions:
@@ -53,9 +53,16 @@ def union_table(routes: Routes, sums: LocalitySums, resampler: Resampler) -> pl.
                 "union_popularity": float(drawn_union(routes.usage, block).mean()),
                 "union_disjoint": routes.top_k * block,
                 "ratio_to_uniform": float(union.value) / by_chance,
-                **_cells("acceptance_needed", acceptance_needed(sums, block, routes.top_k, resampler)),
             }
         )
+    return pl.DataFrame(rows)
+
+
+def acceptance_table(sums: LocalitySums, top_k: int, resampler: Resampler) -> pl.DataFrame:
+    """Share of a block's tokens that must be committed for its union to break even, `U_B / (top_k * B)`."""
+    rows = [
+        {"block": block, **_cells("acceptance_needed", acceptance_needed(sums, block, top_k, resampler))} for block in sums.unions
+    ]
     return pl.DataFrame(rows)
 
 
@@ -65,7 +72,7 @@ def mean_union(sums: LocalitySums, block: int, resampler: Resampler) -> Estimate
 
 
 def acceptance_needed(sums: LocalitySums, block: int, top_k: int, resampler: Resampler) -> Estimate:
-    """Share of a block's tokens that must be committed for its union to break even, `U_B / (top_k * B)`."""
+    """The figure of `acceptance_table` for one block size."""
     return resampler.ratio(sums.unions[block].mean(axis=1) / (top_k * block), sums.blocks[block])
 
 

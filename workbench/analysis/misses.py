@@ -87,6 +87,16 @@ def _rates(misses: Estimate, routes: Routes, record_bytes: int) -> dict[str, flo
     }
 
 
+def curve_by_capacity(curve: pl.DataFrame) -> pl.DataFrame:
+    """The misses of `miss_curve` with a row a capacity and a column a curve; bytes are those of measured LFRU."""
+    columns = {}
+    for trace, policy in curve.select("trace", "policy").unique(maintain_order=True).iter_rows():
+        part = curve.filter(trace=trace, policy=policy).sort("fraction")
+        columns[policy if trace == "measured" else f"{policy}, {trace}"] = part["misses_per_token"]
+    at = curve.filter(trace="measured", policy="lfru").sort("fraction")
+    return at.select("fraction", "capacity_records").with_columns(**columns, lfru_bytes_per_token=at["demand_bytes_per_token"])
+
+
 def miss_ratio(routes: Routes, missed: Array, control: Routes, control_missed: Array, resampler: Resampler) -> Estimate:
     """Misses per decoded token over those of a control with the same tokens, resampled together."""
     return resampler.estimate(ratio_of, by_request(routes, missed), by_request(control, control_missed))

@@ -16,7 +16,7 @@ from workbench.analysis import locality_tables as tables
 from workbench.analysis.bootstrap import Estimate, Resampler
 from workbench.analysis.draws import drawn_union, popularity_draws, uniform_draws, uniform_usage
 from workbench.analysis.locality import LocalitySums, locality_sums
-from workbench.analysis.misses import by_step, miss_curve, miss_ratio
+from workbench.analysis.misses import by_step, curve_by_capacity, miss_curve, miss_ratio
 from workbench.analysis.routes import Array, Routes, routes_of
 from workbench.errors import BadInput
 from workbench.gates.base import Findings, Gate, GateConfig
@@ -81,7 +81,7 @@ class Measures:
     acceptance: Estimate
     """The smallest acceptance needed over the block sizes."""
     tables: Mapping[str, pl.DataFrame]
-    """By name: overlap, unions, break_even, unique, reuse, skew, misses."""
+    """By name: overlap, unions, acceptance, break_even, unique, reuse, skew, misses."""
     metrics: Mapping[str, float]
     """Names of the registry."""
     misses_by_step: Array
@@ -118,6 +118,7 @@ def _tables(routes: Routes, sums: LocalitySums, resampler: Resampler) -> dict[st
     return {
         "overlap": tables.overlap_table(routes, sums, resampler),
         "unions": unions,
+        "acceptance": tables.acceptance_table(sums, routes.top_k, resampler),
         "break_even": tables.break_even_table(unions, routes.top_k),
         "unique": tables.unique_table(routes, sums, resampler),
         "reuse": tables.reuse_table(sums),
@@ -194,7 +195,7 @@ def conditions_of(config: LocalityConfig) -> list[str]:
 
 
 def _summary(measures: Measures) -> str:
-    best = measures.tables["unions"].sort("acceptance_needed").row(0, named=True)
+    best = measures.tables["acceptance"].sort("acceptance_needed").row(0, named=True)
     return (
         f"LFRU misses {_range(measures.miss_ratio)} of what uniform draws miss, "
         f"{_range(measures.miss_ratio_popularity)} of what draws by popularity miss; "
@@ -216,7 +217,7 @@ def save_evidence(measures: Measures, config: LocalityConfig, source: str, artif
     figures = {
         "misses": plots.miss_figure(made["misses"], config.at_fraction, source),
         "unions": plots.union_figure(made["unions"], source),
-        "acceptance": plots.acceptance_figure(made["unions"], config.max_acceptance, source),
+        "acceptance": plots.acceptance_figure(made["acceptance"], config.max_acceptance, source),
         "overlap": plots.overlap_figure(made["overlap"], source),
         "reuse": plots.reuse_figure(made["reuse"], source),
         "skew": plots.skew_figure(made["skew"], tables.HOT_SHARE, source),
@@ -245,9 +246,17 @@ def _run(config: LocalityConfig, folder: RunFolder) -> Findings:
         enables=("gate F is not rejected",),
         metrics=measures.metrics,
         per_token={"routing/misses_per_token": measures.misses_by_step.tolist()},
-        tables={name: table.to_dicts() for name, table in measures.tables.items() if name != "reuse"},
+        tables=_shown(measures.tables),
         tags={"requests": str(routes.num_requests), "trace": str(path)},
     )
+
+
+def _shown(made: Mapping[str, pl.DataFrame]) -> dict[str, list[dict[str, Any]]]:
+    """Tables small enough for people; the reuse distances stay in their file."""
+    ratios = made["break_even"].select("block", "byte_ratio", tau=pl.format("tau {}", "tau"))
+    by_tau = ratios.pivot("tau", index="block", values="byte_ratio")
+    shown = {**made, "break_even": by_tau, "misses": curve_by_capacity(made["misses"])}
+    return {name: table.to_dicts() for name, table in shown.items() if name != "reuse"}
 
 
 def _check_geometry(shape: Mapping[str, int], geometry: Geometry, profile: str, path: Path) -> None:
@@ -267,6 +276,11 @@ GATE = Gate(
     config=LocalityConfig,
     smoke_settings={"requests": 6, "tokens": 24, "fractions": (0.1, 0.25, 0.5), "resamples": 500},
     module=__name__,
+    shown={
+        "unions": "Distinct experts a layer over B tokens (trace)",
+        "break_even": "U_B / (top-k tau): routed bytes per committed token over plain decode's, below 1 pays (trace)",
+        "misses": "Misses per decoded token (simulated)",
+    },
     inputs=lambda config: {"trace": file_digest(trace_file(config.trace))},
     run=_run,
 )

@@ -61,6 +61,8 @@ class Gate:
     """What a smoke run changes."""
     module: str
     """The module that holds it."""
+    shown: Mapping[str, str]
+    """Tables that the command prints, by name, with their titles; each title ends in its evidence."""
     inputs: Callable[[Any], Mapping[str, str]]
     """Digests of what a configuration would read, by name."""
     run: Callable[[Any, RunFolder], Findings]

@@ -4,7 +4,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from workbench.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, band, error_bars, new_figure
+from workbench.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, band, error_bars, layer_axis, legend, new_figure
 from workbench.schema import Evidence
 
 _CURVES = {
@@ -25,9 +25,9 @@ def overlap_figure(overlap: pl.DataFrame, source: str) -> Figure:
     axes.bar(layers, overlap["overlap"].to_list(), yerr=errors, color=BLUE, width=0.7, capsize=2, label="measured, 95 %")
     axes.plot(layers, overlap["overlap_popularity"].to_list(), color=PURPLE, marker="_", ls="none", ms=14, label="by popularity")
     axes.plot(layers, overlap["overlap_uniform"].to_list(), color=GREY, ls=":", label="uniform draws")
-    axes.set_xlabel("layer")
+    layer_axis(axes)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     return figure
 
 
@@ -43,15 +43,15 @@ def union_figure(unions: pl.DataFrame, source: str) -> Figure:
     axes.set_xlabel("B, tokens in a block")
     axes.set_ylabel("experts")
     axes.set_xticks(blocks)
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     return figure
 
 
-def acceptance_figure(unions: pl.DataFrame, threshold: float, source: str) -> Figure:
+def acceptance_figure(acceptance: pl.DataFrame, threshold: float, source: str) -> Figure:
     """Share of a block that must be committed before its union pays."""
     figure, axes = new_figure("Acceptance needed to break even on routed bytes", evidence=Evidence.TRACE, source=source)
-    blocks, errors = unions["block"].to_list(), error_bars(unions, "acceptance_needed")
-    axes.bar(blocks, unions["acceptance_needed"].to_list(), yerr=errors, color=BLUE, width=0.6, capsize=3)
+    blocks, errors = acceptance["block"].to_list(), error_bars(acceptance, "acceptance_needed")
+    axes.bar(blocks, acceptance["acceptance_needed"].to_list(), yerr=errors, color=BLUE, width=0.6, capsize=3)
     axes.axhline(threshold, color=ORANGE, ls="--")
     axes.annotate(f"at most {threshold:.0%} for some B", (blocks[0] - 0.4, threshold), va="bottom", fontsize=8, color="#b35900")
     axes.set_xlabel("B, tokens in a block")
@@ -77,7 +77,7 @@ def miss_figure(curve: pl.DataFrame, at_fraction: float, source: str) -> Figure:
     axes.set_ylabel("misses per token")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     return figure
 
 
@@ -102,6 +102,6 @@ def skew_figure(skew: pl.DataFrame, hot_share: float, source: str) -> Figure:
     axes.bar(skew["layer"].to_list(), skew["hot_share"].to_list(), yerr=errors, color=BLUE, width=0.7, capsize=2)
     axes.axhline(hot_share, color=GREY, ls=":")
     axes.annotate("even use", (skew["layer"][0] - 0.4, hot_share), va="bottom", fontsize=8, color="#555555")
-    axes.set_xlabel("layer")
+    layer_axis(axes)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     return figure

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from workbench.schema import Evidence
 
@@ -37,6 +38,17 @@ def error_bars(table: pl.DataFrame, column: str) -> list[list[float]]:
     """Distances from a column to the ends of its 95 % interval (`_low`, `_high`); an end on the wrong side counts as 0."""
     below, above = table[column] - table[f"{column}_low"], table[f"{column}_high"] - table[column]
     return [side.clip(lower_bound=0).to_list() for side in (below, above)]
+
+
+def legend(axes: Axes) -> None:
+    """A small legend that lets the data shine through."""
+    axes.legend(fontsize=8, framealpha=0.85, edgecolor="none")
+
+
+def layer_axis(axes: Axes) -> None:
+    """Layers are whole numbers."""
+    axes.set_xlabel("layer")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def save_figure(figure: Figure, path: Path) -> None:

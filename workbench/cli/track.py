@@ -1,0 +1,113 @@
+"""`workbench track`, `ui` and `lab`: results into MLflow, and the pages to look at them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cyclopts import App
+
+from workbench.cli.output import print_table
+from workbench.errors import UnmetPrerequisite
+from workbench.paths import home, runs_folder
+from workbench.schema import Status, list_runs
+
+
+def register(app: App) -> None:
+    """Adds the commands."""
+    tracking = App(name="track", help="Files results in MLflow; `rebuild` forgets what was filed and files everything anew.")
+    tracking.default(track)
+    tracking.command(rebuild)
+    app.command(tracking)
+    app.command(ui)
+    app.command(lab)
+
+
+def track() -> None:
+    """Files every result folder that is new or has changed since it was filed.
+
+    Example: workbench track
+    """
+    from workbench import tracking
+
+    _print_filed(tracking.track(runs_folder()))
+
+
+def rebuild() -> None:
+    """Forgets everything that was filed and files every result folder anew.
+
+    Example: workbench track rebuild
+    """
+    from workbench import tracking
+
+    _print_filed(tracking.rebuild(runs_folder()))
+
+
+def ui(*, port: int = 5000, anyway: bool = False) -> int:
+    """Opens MLflow on the results, on this machine only; files new results first.
+
+    Example: workbench ui --port 5001
+
+    Parameters
+    ----------
+    port
+        Port on 127.0.0.1.
+    anyway
+        Start although a run is in progress, whose times the page would disturb.
+    """
+    from workbench.tracking import Store, track
+
+    running = [folder.path for folder in list_runs(runs_folder()) if folder.status is Status.RUNNING]
+    if running and not anyway:
+        raise UnmetPrerequisite(f"{running[0]} is still running and the page would disturb its times: wait, or add --anyway")
+    store = Store(runs_folder())
+    if not store.is_local:
+        print(f"results are on {store.uri}", file=sys.stderr)
+        return 0
+    track(runs_folder(), store)
+    print(f"MLflow: http://127.0.0.1:{port}/?workflowType=machine_learning (Ctrl-C ends it)", file=sys.stderr)
+    return _serve(store.server_command(port), os.environ | store.server_environment)
+
+
+def lab(*, browser: bool = True) -> int:
+    """Opens JupyterLab on the notebooks.
+
+    Example: workbench lab
+
+    Parameters
+    ----------
+    browser
+        Open a browser as well; --no-browser prints the address only.
+    """
+    command = [sys.executable, "-m", "jupyterlab", str(home() / "notebooks"), *([] if browser else ["--no-browser"])]
+    return _serve(command, os.environ | {"WORKBENCH_RUNS": str(runs_folder())})
+
+
+def file_results(root: Path) -> None:
+    """Files what is new after a run and prints where it is; a failure is told and never fails the run."""
+    from workbench.tracking import run_link, track
+
+    try:
+        filed = track(root)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        print(f"not filed in MLflow ({reason}); `workbench track` tries again", file=sys.stderr)
+        return
+    for each in filed:
+        link = run_link(each.experiment_id, each.run_id)
+        print(f"filed {each.folder.path.parent.name}/{each.folder.path.name}: {link}", file=sys.stderr)
+
+
+def _print_filed(filed: list) -> None:
+    rows = [{"folder": f"{each.folder.path.parent.name}/{each.folder.path.name}", "run": each.run_id} for each in filed]
+    if rows:
+        print_table(rows)
+    else:
+        print("nothing new")
+
+
+def _serve(command: list[str], environment: dict[str, str]) -> int:
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode
+    except KeyboardInterrupt:
+        return 0

@@ -1,0 +1,87 @@
+"""Notebooks without a browser: papermill runs a copy, and the copy with an HTML page of it become artifacts of a run folder."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.gates import GATES, find_gate
+from workbench.paths import notebooks_folder
+from workbench.schema import Evidence, RunFolder
+
+_CELL_TIMEOUT_S = 3600
+_KERNEL_ARGUMENTS = [
+    # the kernel warns at each start that its loopback connection is not encrypted; people would take it for ours
+    "--IPKernelApp.log_level=ERROR"
+]
+
+
+class NotebookConfig(Config):
+    """Which notebook, and what its parameters cell is given."""
+
+    name: str
+    """`start`, or a gate's letter or name."""
+    profile: Literal["mini", "slice", "flash-next"] = "mini"
+    """Which model and store."""
+    smoke: bool = False
+    """Small sizes."""
+    settings: tuple[str, ...] = ()
+    """Settings of the gate, `key=value`."""
+
+
+def notebook_file(name: str) -> Path:
+    """The notebook called `start`, `gate_b_locality`, `b_locality` or `B`. Raises BadInput suggesting the nearest."""
+    folder = notebooks_folder()
+    known = sorted(path.stem for path in folder.glob("*.ipynb"))
+    if name in known:
+        return folder / f"{name}.ipynb"
+    try:
+        return folder / f"gate_{find_gate(name).name}.ipynb"
+    except BadInput:
+        near = get_close_matches(name, [*known, *GATES], n=1)
+        hint = f"; did you mean {near[0]}?" if near else f" (there are {', '.join(known)})"
+        raise BadInput(f"no such notebook: {name!r}{hint}") from None
+
+
+def run_notebook(config: NotebookConfig, *, root: Path) -> RunFolder:
+    """Executes the notebook with `config` in its parameters cell; what it runs lands in `root` as well."""
+    source = notebook_file(config.name)
+    tags = {"notebook": source.stem, "smoke": str(config.smoke).lower()}
+    evidence = Evidence.TRACE
+    with RunFolder.create(root, "notebook", config, profile=config.profile, evidence=evidence, tags=tags) as folder:
+        executed = folder.artifacts / source.name
+        _execute(source, executed, {**config.model_dump(mode="json", exclude={"name"}), "runs": str(root)})
+        executed.with_suffix(".html").write_text(_page(executed), encoding="utf-8")
+        folder.finish()
+    return folder
+
+
+def _execute(source: Path, executed: Path, parameters: Mapping[str, Any]) -> None:
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    declared = papermill.inspect_notebook(source)
+    chosen = {name: value for name, value in parameters.items() if name in declared}
+    try:
+        papermill.execute_notebook(
+            source,
+            executed,
+            parameters=chosen,
+            cwd=source.parent,
+            progress_bar=False,
+            execution_timeout=_CELL_TIMEOUT_S,
+            extra_arguments=_KERNEL_ARGUMENTS,
+        )
+    except PapermillExecutionError as error:
+        raise BadInput(f"{source.name} stopped: {error.ename}: {error.evalue} (see {executed})") from None
+
+
+def _page(executed: Path) -> str:
+    from nbconvert import HTMLExporter
+
+    page: str = HTMLExporter(embed_images=True, exclude_input_prompt=True, exclude_output_prompt=True).from_filename(
+        str(executed)
+    )[0]
+    return page

@@ -1,0 +1,113 @@
+"""Where MLflow keeps its runs: an absolute sqlite store under the result folders, or the server that the environment names."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+
+PORT = 5000
+_PAGE = 1000
+FOLDER_TAG = "folder"
+"""Tag with `<kind>/<id>` of the result folder a run was filed from."""
+
+QUIET = {
+    # 2 processes and 0.5 GiB instead of 11 and 2.9 GiB; nothing leaves the machine
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    # migrations of a new store log a page of text
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+}
+
+
+@dataclass(frozen=True)
+class Store:
+    """MLflow's store for the result folders under `root`."""
+
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        """Database and artifacts of the local store."""
+        return self.root.resolve() / "mlflow"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no server is named by `MLFLOW_TRACKING_URI`."""
+        return not os.environ.get("MLFLOW_TRACKING_URI")
+
+    @property
+    def uri(self) -> str:
+        """`MLFLOW_TRACKING_URI`, else the local store; absolute, so that a notebook's folder makes no difference."""
+        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.folder / 'mlflow.db'}"
+
+    @property
+    def server_environment(self) -> dict[str, str]:
+        """What a local server needs in its environment."""
+        return QUIET
+
+    def server_command(self, port: int) -> list[str]:
+        """A server on this machine only, with one worker."""
+        place = (self.folder / "artifacts").as_uri()
+        server = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+        return [*server, "--backend-store-uri", self.uri, "--default-artifact-root", place]
+
+    @cached_property
+    def client(self) -> Any:
+        """MLflow's client; the first use imports it and makes the database."""
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+        if self.is_local:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return MlflowClient(tracking_uri=self.uri)
+        except MlflowException as error:
+            if "out-of-date database schema" not in str(error):
+                raise
+            fix = "`workbench track rebuild` makes it anew from the result folders"
+            raise BadInput(f"{self.uri} was made by another version of MLflow: {fix}") from None
+
+    def experiment(self, name: str, note: str) -> str:
+        """Id of the experiment, made with `note` as its description if it is new."""
+        if (found := self.client.get_experiment_by_name(name)) is not None:
+            return str(found.experiment_id)
+        tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": note}
+        place = (self.folder / "artifacts" / name.replace(" ", "-")).as_uri() if self.is_local else None
+        return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
+
+    def filed_runs(self) -> Iterator[Any]:
+        """Every run that was filed from a result folder."""
+        experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
+        token = None
+        while experiments:
+            page = self.client.search_runs(experiments, max_results=_PAGE, page_token=token)
+            yield from (run for run in page if FOLDER_TAG in run.data.tags)
+            token = page.token
+            if not token:
+                return
+
+    def clear(self) -> None:
+        """Forgets every filed run: the local store is deleted, on a server the runs are."""
+        if not self.is_local:
+            for run in list(self.filed_runs()):
+                self.client.delete_run(run.info.run_id)
+            return
+        if "mlflow" in sys.modules:
+            raise RuntimeError("MLflow keeps its database open for the life of a process: clear the store in a fresh one")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def run_link(experiment_id: str, run_id: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Address of a run's page; without `workflowType` it would open in a mode for language-model traces."""
+    server = environ.get("MLFLOW_TRACKING_URI", "")
+    base = server if server.startswith("http") else f"http://127.0.0.1:{PORT}"
+    return f"{base}/#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
