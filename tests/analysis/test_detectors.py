@@ -5,26 +5,15 @@ import polars as pl
 import pytest
 
 from workbench.analysis.detectors import run_detectors
-from workbench.schema import EVENT_SCHEMA, EventLog, Result, fingerprint
+from workbench.schema import EVENT_SCHEMA, EventLog, fingerprint
 
 TOKEN_NS = 10_000_000
 TOP_K = 4
 
 
-def a_result(**metrics):
+def figures(**metrics):
     named = {name.replace("__", "/"): value for name, value in metrics.items()}
-    return Result(
-        kind="generate",
-        run_id="x",
-        status="finished",
-        evidence="physical",
-        profile="mini",
-        started_unix_s=0,
-        duration_s=1,
-        config_digest="c",
-        tags={"bandwidth_bytes_per_s": "2000000000"},
-        metrics={"routing/decode_hit_rate": 0.9, "storage/expert_bandwidth_gbps": 1.9} | named,
-    )
+    return {"routing/decode_hit_rate": 0.9, "storage/expert_bandwidth_gbps": 1.9} | named
 
 
 def run_events(
@@ -56,8 +45,12 @@ def add_ticket(log, start, where, latency_ns, intent, outcome):
     log.add(start, "ticket", intent=intent, outcome=outcome, submit_ns=start, ready_ns=start + latency_ns, **where | sizes)
 
 
-def codes(events, result=None, control=None):
-    return [finding.code for finding in run_detectors(result or a_result(), events, control)]
+def codes(events, metrics=None, control=None):
+    return [finding.code for finding in find(events, metrics or figures(), control)]
+
+
+def find(events, metrics, control=None):
+    return run_detectors(events, metrics, bandwidth_bytes_per_s=2e9, control=control)
 
 
 def test_a_clean_run_is_silent():
@@ -66,9 +59,9 @@ def test_a_clean_run_is_silent():
 
 
 def test_hits_while_compute_stands_still():
-    assert codes(run_events(wait_ns=3_000_000), a_result(storage__expert_bandwidth_gbps=0.1)) == ["waiting_behind_hits"]
-    assert codes(run_events(wait_ns=3_000_000), a_result(routing__decode_hit_rate=0.2)) == ["waiting_behind_bandwidth"]
-    low = a_result(routing__decode_hit_rate=0.2, storage__expert_bandwidth_gbps=0.1)
+    assert codes(run_events(wait_ns=3_000_000), figures(storage__expert_bandwidth_gbps=0.1)) == ["waiting_behind_hits"]
+    assert codes(run_events(wait_ns=3_000_000), figures(routing__decode_hit_rate=0.2)) == ["waiting_behind_bandwidth"]
+    low = figures(routing__decode_hit_rate=0.2, storage__expert_bandwidth_gbps=0.1)
     assert codes(run_events(wait_ns=3_000_000), low) == []
 
 
@@ -92,7 +85,7 @@ def test_more_bytes_a_token():
 
 def test_ids_of_a_predictor_that_were_executed():
     events = run_events(executed=lambda position, ids: [*ids[:-1], 99] if position == 17 else ids)
-    (finding,) = run_detectors(a_result(), events)
+    (finding,) = find(events, figures())
     assert finding.code == "foreign_ids_executed"
     assert "1 of 300 layers" in finding.statement
     assert "position 17, layer 1" in finding.statement
@@ -107,7 +100,7 @@ def test_a_union_demanded_in_passes_is_not_foreign():
 
 
 def test_a_wait_that_guards_more_than_its_stage_consumes():
-    (finding,) = run_detectors(a_result(), run_events(guarded=40))
+    (finding,) = find(run_events(guarded=40), figures())
     assert finding.code == "wait_guards_more"
     assert "40 tickets for 4" in finding.statement
 

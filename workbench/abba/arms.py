@@ -20,7 +20,7 @@ from workbench.abba.records import AbbaConfig, ArmRecord
 from workbench.abba.watch import Watch
 from workbench.errors import BadInput
 from workbench.schema import Result, RunFolder, Status
-from workbench.schema.results import write_json
+from workbench.schema.results import ARM_VARIABLE, write_json
 
 _LEASH = Path(__file__).with_name("leash.py")
 _PACKAGE = Path(__file__).parent.parent
@@ -60,7 +60,7 @@ def run_arm(config: AbbaConfig, name: str, *, plan: Path, home: Path, series: Pa
     watchdog = watch()
     watchdog.start()
     try:
-        outcome = _launch(config, plan, home / "arm", watchdog.follow)
+        outcome = _launch(config, plan, home / "arm", watchdog.follow, _tags(series, home))
     finally:
         record = watchdog.stop()
     write_json(home / "watch.json", watchdog.readings)
@@ -76,6 +76,12 @@ def run_arm(config: AbbaConfig, name: str, *, plan: Path, home: Path, series: Pa
     )
 
 
+def _tags(series: Path, home: Path) -> dict[str, str]:
+    """Where the arm belongs: `home` is `<series>/arms/<cohort>/<position><arm>`."""
+    parent = f"{series.parent.name}/{series.name}"
+    return {"parent": parent, "cohort": home.parent.name, "position": home.name[:-1], "arm": home.name[-1]}
+
+
 def sources_digest() -> str:
     """SHA-256 over the package's sources, so that an edit between two arms shows."""
     digest = hashlib.sha256()
@@ -84,7 +90,9 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _launch(config: AbbaConfig, plan: Path, home: Path, started: Callable[[int], None]) -> Outcome:
+def _launch(
+    config: AbbaConfig, plan: Path, home: Path, started: Callable[[int], None], tags: Mapping[str, str] | None = None
+) -> Outcome:
     """Runs the command with its results under `home`; kills all of it on the time limit or when this process is interrupted."""
     home.mkdir(parents=True)
     words = [word.format(python=sys.executable, plan=plan) for word in config.command]
@@ -96,7 +104,7 @@ def _launch(config: AbbaConfig, plan: Path, home: Path, started: Callable[[int],
             stdout=out,
             stderr=err,
             start_new_session=True,
-            env=os.environ | {"WORKBENCH_RUNS": str(home), "WORKBENCH_ARM": "1"},
+            env=os.environ | {"WORKBENCH_RUNS": str(home), ARM_VARIABLE: json.dumps(tags or {})},
         )
         timed_out = False
         try:

@@ -1,13 +1,13 @@
 """Detectors that run on every run: each names one way in which good-looking figures hide that nothing was gained."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import polars as pl
 
-from workbench.schema import Result
+from workbench.units import GB, NS_PER_US
 
 EXPOSED_LIMIT = 0.20
 """Share of token time that exposed waits may take while the hit rate or the bandwidth looks good."""
@@ -35,11 +35,24 @@ class Finding:
         return asdict(self)
 
 
-def run_detectors(result: Result, events: pl.DataFrame, control: pl.DataFrame | None = None) -> list[Finding]:
-    """Findings on a run's events; `control` holds those of the same run without what is tested, where there is one."""
+def run_detectors(
+    events: pl.DataFrame,
+    metrics: Mapping[str, float],
+    *,
+    bandwidth_bytes_per_s: float = math.inf,
+    control: pl.DataFrame | None = None,
+) -> list[Finding]:
+    """Findings on a run.
+
+    Args:
+        events: its events.
+        metrics: its metrics.
+        bandwidth_bytes_per_s: what the disk can do, where it is known from elsewhere.
+        control: events of the same run without what is tested, where there are such.
+    """
     decode = events.filter(phase="decode")
     found = [
-        *_waiting_behind_hits(result, decode),
+        *_waiting_behind_hits(decode, metrics, bandwidth_bytes_per_s),
         *_exact_reads_slower(events, control),
         *_more_bytes(decode, None if control is None else control.filter(phase="decode")),
         *_foreign_ids_executed(events),
@@ -48,7 +61,9 @@ def run_detectors(result: Result, events: pl.DataFrame, control: pl.DataFrame | 
     return [Finding(code=code, statement=statement) for code, statement in found]
 
 
-def _waiting_behind_hits(result: Result, decode: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def _waiting_behind_hits(
+    decode: pl.DataFrame, metrics: Mapping[str, float], bandwidth_bytes_per_s: float
+) -> Iterator[tuple[str, str]]:
     """Hit rate or bandwidth high while compute stands still."""
     tokens = decode.filter(kind="token").sort("t_ns")
     if tokens.height < 2:
@@ -58,11 +73,10 @@ def _waiting_behind_hits(result: Result, decode: pl.DataFrame) -> Iterator[tuple
     exposed = inside["duration_ns"].sum() / token_ns
     if exposed <= EXPOSED_LIMIT:
         return
-    hit_rate = result.metrics.get("routing/decode_hit_rate", 0.0)
+    hit_rate = metrics.get("routing/decode_hit_rate", 0.0)
     if hit_rate >= HIGH:
         yield "waiting_behind_hits", f"hit rate {hit_rate:.0%}, yet exposed waits take {exposed:.0%} of token time"
-    known = float(result.tags.get("bandwidth_bytes_per_s", "inf"))
-    reached = result.metrics.get("storage/expert_bandwidth_gbps", 0.0) * 1e9 / known
+    reached = metrics.get("storage/expert_bandwidth_gbps", 0.0) * GB / bandwidth_bytes_per_s
     if reached >= HIGH:
         reason = f"{reached:.0%} of the known bandwidth, yet exposed waits take {exposed:.0%} of token time"
         yield "waiting_behind_bandwidth", reason
@@ -95,7 +109,7 @@ def _tickets(events: pl.DataFrame, intent: str) -> pl.DataFrame:
 
 
 def _latency_us(tickets: pl.DataFrame) -> np.ndarray:
-    return (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / 1e3
+    return (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / NS_PER_US
 
 
 def _inside(times: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """A generate run: prompts in, text and a result folder out, with the metrics beside their bound."""
 
+import hashlib
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 from tokenizers import Tokenizer
 
+from workbench.analysis.detectors import run_detectors
 from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.token_bound import token_bound
 from workbench.config import Config
@@ -87,9 +90,19 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
         if bandwidth is not None:
             metrics |= token_bound(frame, bandwidth.bytes_per_s, engine.model.geometry.num_experts_per_tok)
             digests |= {"bandwidth_bytes_per_s": f"{bandwidth.bytes_per_s:.0f}", "bandwidth_source": bandwidth.source}
-        (folder.artifacts / "text.md").write_text("\n\n".join(texts))
-        folder.finish(metrics=metrics, per_token=token_series(frame), tags=digests | engine.identity)
+        digests["output_digest"] = _write_text(folder, texts)
+        known = bandwidth.bytes_per_s if bandwidth else math.inf
+        findings = [finding.row() for finding in run_detectors(frame, metrics, bandwidth_bytes_per_s=known)]
+        tags = digests | engine.identity
+        folder.finish(metrics=metrics, per_token=token_series(frame), tags=tags, tables={"findings": findings})
     return Generated(folder=folder, texts=texts)
+
+
+def _write_text(folder: RunFolder, texts: tuple[str, ...]) -> str:
+    """Writes the turns' texts and returns the SHA-256 of the file."""
+    text = "\n\n".join(texts).encode()
+    (folder.artifacts / "text.md").write_bytes(text)
+    return hashlib.sha256(text).hexdigest()
 
 
 def open_engine(config: GenerateConfig, log: EventLog) -> ResidentEngine | StreamedEngine:

@@ -27,6 +27,11 @@ from workbench.schema.metrics import check_metric_names
 from workbench.schema.verdicts import Verdict
 
 RESULT_VERSION = 1
+ARM_VARIABLE = "WORKBENCH_ARM"
+"""Set for an arm of a comparison: JSON of the tags (parent, cohort, position, arm) that its result folder gets.
+
+Where it is set, nothing talks to MLflow.
+"""
 _START_TOLERANCE_S = 5.0
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors")
 
@@ -151,6 +156,7 @@ class RunFolder:
         folder = cls(root / kind / run_id)
         folder.artifacts.mkdir(parents=True)
         (folder.path / "config.toml").write_text(config.to_toml())
+        tags = {**(tags or {}), **json.loads(os.environ.get(ARM_VARIABLE, "{}"))}
         about = environment(sys.argv if command is None else command) | {
             "kind": kind,
             "run_id": run_id,
@@ -158,7 +164,7 @@ class RunFolder:
             "evidence": evidence.value,
             "config_digest": config.digest,
             "started_unix_s": started,
-            "tags": dict(tags or {}),
+            "tags": tags,
         }
         write_json(folder.path / "environment.json", about)
         return folder
