@@ -34,6 +34,7 @@ def make_gate(name="x_first", *, calls=None, inputs=None, needs=()):
         smoke_settings={"size": 3},
         module="workbench.gates.stage",
         shown={},
+        prepare=lambda _: None,
         inputs=lambda _: dict(inputs or {}),
         run=run,
         needs=needs,

@@ -19,9 +19,9 @@ from workbench.analysis.locality import LocalitySums, locality_sums
 from workbench.analysis.misses import by_step, curve_by_capacity, miss_curve, miss_ratio
 from workbench.analysis.routes import Array, Routes, routes_of
 from workbench.errors import BadInput
+from workbench.experiments.trace import TraceConfig
 from workbench.gates.base import Findings, Gate, GateConfig
-from workbench.gates.stage import file_digest
-from workbench.gates.traces import profile_geometry, trace_file
+from workbench.gates.traces import TraceSource, profile_geometry
 from workbench.geometry import Geometry
 from workbench.progress import progress
 from workbench.schema import Criterion, Evidence, RunFolder, read_routes
@@ -58,6 +58,13 @@ class LocalityConfig(GateConfig):
     """B.union: the union of 4 tokens over that of independent draws must not be above this."""
     max_acceptance: float = 0.80
     """B.breakeven: for some block of 2 to 5, the acceptance needed must not be above this."""
+
+    @property
+    def source(self) -> TraceSource:
+        """The trace that these settings mean."""
+        recording = TraceConfig(profile=self.profile, requests=self.requests, tokens=self.tokens)
+        seeded = recording.sampling.model_copy(update={"seed": self.seed})
+        return TraceSource(file=self.trace, recording=recording.model_copy(update={"sampling": seeded}))
 
     @property
     def capacities(self) -> tuple[float, ...]:
@@ -230,7 +237,7 @@ def save_evidence(measures: Measures, config: LocalityConfig, source: str, artif
 
 
 def _run(config: LocalityConfig, folder: RunFolder) -> Findings:
-    path = trace_file(config.trace)
+    path = config.source.obtain(folder.path.parent.parent)
     frame, shape = read_routes(path)
     geometry = profile_geometry(config.profile)
     _check_geometry(shape, geometry, config.profile, path)
@@ -281,7 +288,8 @@ GATE = Gate(
         "break_even": "U_B / (top-k tau): routed bytes per committed token over plain decode's, below 1 pays (trace)",
         "misses": "Misses per decoded token (simulated)",
     },
-    inputs=lambda config: {"trace": file_digest(trace_file(config.trace))},
+    prepare=lambda config: config.source.prepare(),
+    inputs=lambda config: config.source.inputs(),
     run=_run,
 )
 """The gate, as the runner knows it."""

@@ -63,6 +63,8 @@ class Gate:
     """The module that holds it."""
     shown: Mapping[str, str]
     """Tables that the command prints, by name, with their titles; each title ends in its evidence."""
+    prepare: Callable[[Any], None]
+    """Makes what the gate needs and lacks, e.g. packs the bundled model; called before its inputs are looked at."""
     inputs: Callable[[Any], Mapping[str, str]]
     """Digests of what a configuration would read, by name."""
     run: Callable[[Any, RunFolder], Findings]
@@ -133,6 +135,7 @@ def run_gate(
             f"gate {gate.letter} needs gate {name}, which is {word}: run `workbench gate {name}` first, or add --anyway "
             "(the verdict then says so)"
         )
+    gate.prepare(config)
     stage = gate_stage(gate, config, unmet)
     fresh, reasons = find_result(root, gate.kind, stage)
     if fresh and not again:

@@ -1,10 +1,69 @@
 """Where gates get their route traces from: a file that the user names, or a recording that is reused while it is fresh."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.experiments.trace import ROUTES_NAME, TraceConfig, record_trace
+from workbench.gates.base import find_result
+from workbench.gates.stage import file_digest, stage_of
 from workbench.geometry import FLASH_NEXT, Geometry, slice_config
-from workbench.paths import bundled_model, store_folder
+from workbench.paths import bundled_model, data_folder, store_folder
+from workbench.stores.manifest import MANIFEST_NAME
+
+_MAKE_STORE = {
+    "slice": "workbench slice",
+    "flash-next": "workbench pack CHECKPOINT --out data/stores/flash-next",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSource:
+    """A trace file, or what to record."""
+
+    file: str
+    """Path of a trace; empty: record one."""
+    recording: TraceConfig
+    """What to record."""
+
+    def prepare(self) -> None:
+        """Makes what a recording reads: packs the bundled model. Raises UnmetPrerequisite naming the command for other stores."""
+        if not self.file:
+            ensure_store(self.recording.profile)
+
+    def inputs(self) -> Mapping[str, str]:
+        """Digests of what would be read, by name."""
+        if self.file:
+            return {"trace": file_digest(_existing(self.file))}
+        store = store_folder(self.recording.profile) / MANIFEST_NAME
+        return {
+            "prompts": file_digest(data_folder() / "prompts" / "manifest.json"),
+            "store": file_digest(store) if store.exists() else "missing",
+        }
+
+    def obtain(self, root: Path) -> Path:
+        """The trace: the named file, a fresh recording under `root`, or a new one there."""
+        if self.file:
+            return _existing(self.file)
+        stage = stage_of(self.recording, self.inputs(), record_trace.__module__)
+        folder, _ = find_result(root, "trace", stage)
+        if folder is None:
+            folder = record_trace(self.recording, root)
+            stage.write(folder)
+        return folder.artifacts / ROUTES_NAME
+
+
+def ensure_store(profile: str) -> None:
+    """Packs the bundled model where its store is missing. Raises UnmetPrerequisite for another profile without a store."""
+    folder = store_folder(profile)
+    if (folder / MANIFEST_NAME).exists():
+        return
+    if profile != "mini":
+        raise UnmetPrerequisite(f"no store in {folder}: make it with `{_MAKE_STORE[profile]}`")
+    from workbench.stores.pack import pack
+
+    pack(bundled_model(), folder)
 
 
 def profile_geometry(profile: str) -> Geometry:
@@ -17,8 +76,7 @@ def profile_geometry(profile: str) -> Geometry:
     return FLASH_NEXT if profile == "flash-next" else Geometry.from_config(slice_config())
 
 
-def trace_file(name: str) -> Path:
-    """The trace that a setting names. Raises BadInput when there is no such file."""
+def _existing(name: str) -> Path:
     path = Path(name).expanduser()
     if not path.is_file():
         raise BadInput(f"trace={name}: no such file (record one with `workbench trace`)")
