@@ -1,10 +1,15 @@
-"""Planted route traces, for every test that needs a trace whose verdict is known."""
+"""What all tests share: planted route traces, and no filing in MLflow."""
+
+import os
 
 import numpy as np
 import polars as pl
 import pytest
 
 from workbench.schema import ROUTE_SCHEMA, write_routes
+
+# importing MLflow and making a store takes seconds; the tests of tracking ask for it
+os.environ.setdefault("WORKBENCH_TRACKING", "off")
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from workbench.cli.output import print_json, print_table
+from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
+from workbench.paths import runs_folder
 from workbench.schema import METRICS, Result
 from workbench.units import GB, format_bytes, parse_bytes
 
@@ -112,10 +114,11 @@ def generate(
     assert result is not None
     if json:
         print_json("generate", {"folder": str(generated.folder.path), "texts": generated.texts, **result.model_dump(mode="json")})
-        return
-    print("\n")
-    _print_metrics(result)
-    print(f"\nresult folder: {generated.folder.path}")
+    else:
+        print("\n")
+        _print_metrics(result)
+        print(f"\nresult folder: {generated.folder.path}")
+    file_results(out or runs_folder())
 
 
 def _prompts(prompt: str | None, prompt_file: Path | None, turns: Path | None) -> list[str] | None:
@@ -198,6 +201,7 @@ def trace(
     assert result is not None
     if json:
         print_json("trace", {"folder": str(folder.path), "routes": str(routes), **result.model_dump(mode="json")})
-        return
-    print(f"{result.tags['requests']} requests, {routes}")
-    print(f"next: workbench gate b_locality --set trace={routes}", file=sys.stderr)
+    else:
+        print(f"{result.tags['requests']} requests, {routes}")
+        print(f"next: workbench gate b_locality --set trace={routes}", file=sys.stderr)
+    file_results(out or runs_folder())

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
@@ -11,6 +13,10 @@ from workbench.cli.output import print_table
 from workbench.errors import UnmetPrerequisite
 from workbench.paths import home, runs_folder
 from workbench.schema import Status, list_runs
+from workbench.schema.results import ARM_VARIABLE
+
+if TYPE_CHECKING:
+    from workbench.tracking import Filed
 
 
 def register(app: App) -> None:
@@ -84,7 +90,13 @@ def lab(*, browser: bool = True) -> int:
 
 
 def file_results(root: Path) -> None:
-    """Files what is new after a run and prints where it is; a failure is told and never fails the run."""
+    """Files what is new after a run and prints where it is; a failure is told and never fails the run.
+
+    An arm of a comparison files nothing: the comparison does, after its last arm. `WORKBENCH_TRACKING=off` leaves everything
+    to a later `workbench track`.
+    """
+    if ARM_VARIABLE in os.environ or os.environ.get("WORKBENCH_TRACKING") == "off":
+        return
     from workbench.tracking import run_link, track
 
     try:
@@ -98,7 +110,7 @@ def file_results(root: Path) -> None:
         print(f"filed {each.folder.path.parent.name}/{each.folder.path.name}: {link}", file=sys.stderr)
 
 
-def _print_filed(filed: list) -> None:
+def _print_filed(filed: Sequence["Filed"]) -> None:
     rows = [{"folder": f"{each.folder.path.parent.name}/{each.folder.path.name}", "run": each.run_id} for each in filed]
     if rows:
         print_table(rows)
