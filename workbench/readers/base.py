@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 Buffer = memoryview | np.ndarray
+"""Memory that a reader writes into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Read:
     """Fewest bytes that make it good; -1: all."""
     checksums: tuple[Checksum, ...] = ()
     """Checked where the bytes arrive, so that their cost stays off the thread that computes."""
+    submit_ns: int = 0
+    """Set by the reader that takes it."""
 
     def check(self) -> ChecksumMismatch | None:
         """What is wrong with the bytes that came, if anything is."""

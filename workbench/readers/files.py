@@ -1,14 +1,18 @@
-"""Open files of a reader, buffered or uncached, and page-aligned memory for them."""
+"""What readers of real files share: open files, buffered or uncached, aligned memory, runs of adjacent reads."""
 
 import errno
 import mmap
 import os
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.readers.base import Completion, Read
+from workbench.units import PAGE_BYTES
 
 _F_RDAHEAD, _F_NOCACHE = 45, 48
 """fcntl commands of macOS (`sys/fcntl.h`); Python's module names only the second, and only there."""
@@ -70,3 +74,48 @@ def _open_nocache(path: Path) -> int:
 def aligned_buffer(num_bytes: int) -> np.ndarray:
     """Writable bytes that start on a page, zeroed."""
     return np.frombuffer(mmap.mmap(-1, max(num_bytes, 1)), dtype=np.uint8)[:num_bytes]
+
+
+MAX_RUN = 512
+"""Most reads that one call carries; kernels take 1024."""
+
+
+def runs_of(reads: Sequence[Read], limit_bytes: int) -> list[list[Read]]:
+    """The reads in their order; those that follow each other in a file without a gap come together, up to `limit_bytes`."""
+    runs: list[list[Read]] = []
+    end = file = num_bytes = -1
+    for read in reads:
+        num_bytes += read.num_bytes
+        if read.offset == end and read.file == file and num_bytes <= limit_bytes and len(runs[-1]) < MAX_RUN:
+            runs[-1].append(read)
+        else:
+            runs.append([read])
+            file, num_bytes = read.file, read.num_bytes
+        end = read.offset + read.num_bytes
+    return runs
+
+
+def outcome(run: Sequence[Read], got: int, error: OSError | None) -> list[Completion]:
+    """Completions of a run of which the first `got` bytes have arrived just now; checks their sums."""
+    done = []
+    for read in run:
+        arrived_ns = ready_ns = time.monotonic_ns()
+        need = read.num_bytes if read.need_bytes < 0 else read.need_bytes
+        wrong = None if got >= need else error or _short(read, max(got, 0), need)
+        if read.checksums and wrong is None:
+            wrong = read.check()
+            ready_ns = time.monotonic_ns()
+        done.append(Completion(read.key, read.submit_ns, ready_ns, wrong, ready_ns - arrived_ns))
+        got -= read.num_bytes
+    return done
+
+
+def _short(read: Read, got: int, need: int) -> OSError:
+    return OSError(errno.EIO, f"short read: {got} of {need} bytes at offset {read.offset}; the file ends there")
+
+
+def failure(error: OSError, read: Read) -> OSError:
+    """The error of a read, saying what to do where the cause is known."""
+    if error.errno == errno.EINVAL and (read.offset % PAGE_BYTES or read.num_bytes % PAGE_BYTES):
+        return OSError(errno.EINVAL, f"an uncached read must cover whole pages, got {read.num_bytes} bytes at {read.offset}")
+    return error

@@ -1,6 +1,5 @@
 """Reads by a pool of threads over `os.preadv`, buffered or uncached. Every lane has threads and a queue of its own."""
 
-import errno
 import os
 import threading
 import time
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.readers.base import Completion, Read, Reader
-from workbench.readers.files import FileTable
+from workbench.readers.files import FileTable, failure, outcome, runs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class _Lane:
     """Queue of one lane; `ready` wakes its threads."""
 
     def __init__(self) -> None:
-        self.reads: deque[tuple[Read, int]] = deque()
+        self.runs: deque[list[Read]] = deque()
         self.ready = threading.Condition()
         self.closed = False
 
@@ -71,12 +70,13 @@ class PreadReader(Reader):
         """Queues a batch to its lanes."""
         taken = reads[: max(0, self.config.max_queued - self._in_flight)]
         now_ns = time.monotonic_ns()
-        for name, lane in self._lanes.items():
-            mine = [(read, now_ns) for read in taken if read.lane == name]
-            if mine:
-                with lane.ready:
-                    lane.reads.extend(mine)
-                    lane.ready.notify(len(mine))
+        for read in taken:
+            read.submit_ns = now_ns
+        for run in runs_of(taken, self.config.coalesce_bytes):
+            lane = self._lanes[run[0].lane]
+            with lane.ready:
+                lane.runs.append(run)
+                lane.ready.notify()
         self._in_flight += len(taken)
         return len(taken)
 
@@ -95,7 +95,7 @@ class PreadReader(Reader):
         for lane in self._lanes.values():
             with lane.ready:
                 lane.closed = True
-                lane.reads.clear()
+                lane.runs.clear()
                 lane.ready.notify_all()
         for thread in self._threads:
             thread.join()
@@ -105,55 +105,24 @@ class PreadReader(Reader):
     def _serve(self, lane: _Lane) -> None:
         while True:
             with lane.ready:
-                lane.ready.wait_for(lambda: lane.reads or lane.closed)
+                lane.ready.wait_for(lambda: lane.runs or lane.closed)
                 if lane.closed:
                     return
-                run = self._take_run(lane.reads)
+                run = lane.runs.popleft()
             done = self._read_run(run)
             with self._seen:
                 self._done.extend(done)
                 self._seen.notify()
 
-    def _take_run(self, reads: deque[tuple[Read, int]]) -> list[tuple[Read, int]]:
-        """The next read and those that follow it without a gap."""
-        run = [reads.popleft()]
-        num_bytes = run[0][0].num_bytes
-        while reads and len(run) < _MAX_VECTORS and num_bytes + reads[0][0].num_bytes <= self.config.coalesce_bytes:
-            last, following = run[-1][0], reads[0][0]
-            if following.file != last.file or following.offset != last.offset + last.num_bytes:
-                break
-            run.append(reads.popleft())
-            num_bytes += following.num_bytes
-        return run
-
-    def _read_run(self, run: list[tuple[Read, int]]) -> list[Completion]:
-        first = run[0][0]
+    def _read_run(self, run: list[Read]) -> list[Completion]:
+        first = run[0]
         error: OSError | None = None
         got = 0
         try:
-            got = _read_fully(self._files.descriptor(first.file), first.offset, [read.into for read, _ in run])
+            got = _read_fully(self._files.descriptor(first.file), first.offset, [read.into for read in run])
         except OSError as cause:
-            error = cause
-        done = []
-        for read, submit_ns in run:
-            arrived_ns = time.monotonic_ns()
-            wrong = read.check() if got >= _need(read) else error or _short(read, got)
-            ready_ns = time.monotonic_ns()
-            done.append(Completion(read.key, submit_ns, ready_ns, wrong, ready_ns - arrived_ns))
-            got -= read.num_bytes
-        return done
-
-
-_MAX_VECTORS = 512
-"""Below the kernel's IOV_MAX of 1024."""
-
-
-def _need(read: Read) -> int:
-    return read.num_bytes if read.need_bytes < 0 else read.need_bytes
-
-
-def _short(read: Read, got: int) -> OSError:
-    return OSError(errno.EIO, f"short read: {max(got, 0)} of {_need(read)} bytes at offset {read.offset}")
+            error = failure(cause, first)
+        return outcome(run, got, error)
 
 
 def _read_fully(descriptor: int, offset: int, into: Sequence[object]) -> int:

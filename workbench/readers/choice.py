@@ -1,0 +1,32 @@
+"""Which reader keeps out of the interpreter's way on this machine."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from workbench.readers.base import Reader
+from workbench.readers.pread import PreadConfig, PreadReader
+from workbench.readers.ring import ring_refusal
+from workbench.readers.uring import UringConfig, UringReader
+from workbench.units import MIB
+
+
+def open_reader(*, uncached: bool, depth: Mapping[str, int], coalesce_bytes: int = 4 * MIB) -> Reader:
+    """A reader with up to `depth` reads at the disk in each lane: io_uring for uncached reads where there is one, else threads.
+
+    Threads are not out of the way of Python code that runs beside them: run them under `quick_switching`.
+    """
+    if uncached and ring_refusal() is None:
+        return UringReader(UringConfig(depth=depth, coalesce_bytes=coalesce_bytes))
+    return PreadReader(PreadConfig(uncached=uncached, threads=depth, coalesce_bytes=coalesce_bytes))
+
+
+@contextmanager
+def quick_switching(interval_s: float = 1e-5) -> Iterator[None]:
+    """Lets a thread whose read is done have the GIL within `interval_s` (by default Python makes it wait 5 ms)."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(interval_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

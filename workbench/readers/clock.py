@@ -1,0 +1,54 @@
+"""Clocks that readers wait on: the machine's, and one that moves only when told."""
+
+import time
+from typing import Protocol
+
+from workbench.units import NS_PER_S
+
+
+class Clock(Protocol):
+    """Tells the time and lets it pass."""
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds."""
+
+    def sleep_until(self, time_ns: int) -> None:
+        """Returns when the time has come."""
+
+
+class RealClock:
+    """The machine's monotonic clock."""
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds."""
+        return time.monotonic_ns()
+
+    def sleep_until(self, time_ns: int) -> None:
+        """Returns when the time has come."""
+        while (left_ns := time_ns - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / NS_PER_S)
+
+
+class VirtualClock:
+    """Starts at 0 and moves only by `sleep_until`, at once."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def now_ns(self) -> int:
+        """Virtual nanoseconds."""
+        return self._now_ns
+
+    def sleep_until(self, time_ns: int) -> None:
+        """Makes it `time_ns`, unless it is later already."""
+        self._now_ns = max(self._now_ns, time_ns)
+
+
+def end_ns(clock: Clock, timeout_s: float | None) -> int | None:
+    """When a wait of `timeout_s` from now is over; None: never."""
+    return None if timeout_s is None else clock.now_ns() + int(timeout_s * NS_PER_S)
+
+
+def left_s(clock: Clock, time_ns: int | None) -> float | None:
+    """Seconds until `time_ns`, not negative; None: for ever."""
+    return None if time_ns is None else max(0, time_ns - clock.now_ns()) / NS_PER_S

@@ -1,0 +1,23 @@
+"""A model of a disk: when reads would be done, from the few numbers of an envelope. No bytes, no waiting."""
+
+from workbench.schema.envelopes import Envelope
+from workbench.units import GB, NS_PER_S, NS_PER_US
+
+
+class Disk:
+    """One pipe that all reads share, bounded in bytes and in reads a second, and a latency that each read has alone.
+
+    A read is done when the pipe has let it through and when its own latency and transfer are over, whichever is later.
+    """
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self._free_ns = 0.0
+
+    def ready_ns(self, submit_ns: int, num_bytes: int) -> int:
+        """When a read submitted now is done. Reads are given in the order they were submitted."""
+        envelope = self.envelope
+        share_ns = NS_PER_S * max(num_bytes / (envelope.bandwidth_gbps * GB), 1 / envelope.iops)
+        self._free_ns = max(self._free_ns, submit_ns) + share_ns
+        alone_ns = envelope.latency_us * NS_PER_US + NS_PER_S * num_bytes / (envelope.stream_gbps * GB)
+        return round(max(self._free_ns, submit_ns + alone_ns))

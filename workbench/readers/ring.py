@@ -1,0 +1,139 @@
+"""Linux io_uring through ctypes: a batch of reads costs one system call, completions are read from shared memory.
+
+Nothing is compiled and no thread hands anything over, so the GIL is not in the way: a short call keeps it (`ctypes.PyDLL`),
+a wait lets go of it (`ctypes.CDLL`). Layouts and numbers are those of the kernel's `include/uapi/linux/io_uring.h`.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import struct
+import sys
+from functools import cache
+
+_SETUP, _ENTER = 425, 426
+OP_NOP, OP_READV, OP_READ = 0, 1, 22
+_OFFSET_SQES = 0x10000000
+_GETEVENTS, _EXT_ARG = 1, 8
+_FEAT_SINGLE_MMAP, _FEAT_EXT_ARG = 1, 1 << 8
+# opcode, flags, priority, descriptor, offset, address, length, flags of the read, user data; padding to 64 bytes
+_SQE = struct.Struct("=BBHiQQIIQ24x")
+# user data, result, flags
+_CQE = struct.Struct("=QiI")
+_PARAMS = struct.Struct("=30I")
+_TIMESPEC = struct.Struct("=qq")
+_WAIT_ARG = struct.Struct("=QIIQ")
+
+
+@cache
+def _libraries() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
+    libraries = ctypes.PyDLL(None, use_errno=True), ctypes.CDLL(None, use_errno=True)
+    for library in libraries:
+        library.syscall.restype = ctypes.c_long
+    return libraries
+
+
+@cache
+def ring_refusal() -> str | None:
+    """Why io_uring can't be used here; None when it can."""
+    if sys.platform != "linux":
+        return "io_uring is Linux's"
+    try:
+        Ring(1).close()
+    except OSError as error:
+        return f"the kernel refuses io_uring ({error.strerror}); containers and some distributions switch it off"
+    return None
+
+
+class Ring:
+    """One submission and one completion queue. `push` fills entries, `enter` hands them to the kernel."""
+
+    def __init__(self, entries: int) -> None:
+        """At most `entries` (rounded up to a power of two) between two calls of `enter`. Raises OSError when refused."""
+        self._keep_gil, self._free_gil = _libraries()
+        params = ctypes.create_string_buffer(_PARAMS.size)
+        self._descriptor = self._free_gil.syscall(_SETUP, entries, params)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        values = _PARAMS.unpack(params.raw)
+        num_sqes, num_cqes, features = values[0], values[1], values[5]
+        if features & (_FEAT_SINGLE_MMAP | _FEAT_EXT_ARG) != _FEAT_SINGLE_MMAP | _FEAT_EXT_ARG:
+            os.close(self._descriptor)
+            raise OSError(errno.ENOSYS, "io_uring of Linux 5.11 or later is needed")
+        self._map(num_sqes, num_cqes, sq=values[10:20], cq=values[20:30])
+
+    def _map(self, num_sqes: int, num_cqes: int, sq: tuple[int, ...], cq: tuple[int, ...]) -> None:
+        size = max(sq[6] + 4 * num_sqes, cq[5] + _CQE.size * num_cqes)
+        self._rings = mmap.mmap(self._descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._sqes = mmap.mmap(
+            self._descriptor, _SQE.size * num_sqes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=_OFFSET_SQES
+        )
+        # heads and tails as ctypes integers: the kernel looks at them at any time, so each store must be one store
+        heads = [ctypes.c_uint32.from_buffer(self._rings, offset) for offset in (sq[0], sq[1], cq[0], cq[1])]
+        self._sq_head, self._sq_tail, self._cq_head, self._cq_tail = heads
+        self._tail = self._sq_tail.value
+        self._sq_mask, self._cq_mask, self._first_cqe = num_sqes - 1, num_cqes - 1, cq[5]
+        self.num_completions = num_cqes
+        struct.pack_into(f"={num_sqes}I", self._rings, sq[6], *range(num_sqes))
+
+    @property
+    def room(self) -> int:
+        """Entries that can be pushed before the next `enter`."""
+        return self._sq_mask + 1 - (self._tail - self._sq_head.value & 0xFFFFFFFF)
+
+    def push(self, opcode: int, token: int, descriptor: int, offset: int, address: int, length: int) -> None:
+        """One entry: `OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`.
+
+        Memory and iovecs must live until the completion with this `token`.
+        """
+        position = _SQE.size * (self._tail & self._sq_mask)
+        _SQE.pack_into(self._sqes, position, opcode, 0, 0, descriptor, offset, address, length, 0, token)
+        self._tail = self._tail + 1 & 0xFFFFFFFF
+
+    def enter(self, *, keep_gil: bool) -> None:
+        """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call."""
+        library = self._keep_gil if keep_gil else self._free_gil
+        self._sq_tail.value = self._tail
+        while (waiting := self._tail - self._sq_head.value & 0xFFFFFFFF) > 0:
+            if library.syscall(_ENTER, self._descriptor, waiting, 0, 0, None, ctypes.c_size_t(0)) >= 0:
+                continue
+            if (code := ctypes.get_errno()) in (errno.EAGAIN, errno.EBUSY):
+                return
+            if code != errno.EINTR:
+                raise OSError(code, os.strerror(code))
+
+    def wait(self, timeout_ns: int | None = None) -> None:
+        """Sleeps, without the GIL, until a completion is there, a signal comes or the time is over."""
+        argument, size, flags = None, 0, _GETEVENTS
+        if timeout_ns is not None:
+            time = ctypes.create_string_buffer(_TIMESPEC.pack(*divmod(timeout_ns, 1_000_000_000)), _TIMESPEC.size)
+            argument = ctypes.create_string_buffer(_WAIT_ARG.pack(0, 0, 0, ctypes.addressof(time)), _WAIT_ARG.size)
+            size, flags = _WAIT_ARG.size, _GETEVENTS | _EXT_ARG
+        if self._free_gil.syscall(_ENTER, self._descriptor, 0, 1, flags, argument, ctypes.c_size_t(size)) < 0:
+            code = ctypes.get_errno()
+            if code not in (errno.EINTR, errno.ETIME, errno.EAGAIN, errno.EBUSY):
+                raise OSError(code, os.strerror(code))
+
+    @property
+    def has_completions(self) -> bool:
+        """Whether `reap` would return something; no system call."""
+        return self._cq_head.value != self._cq_tail.value
+
+    def reap(self) -> list[tuple[int, int]]:
+        """`(token, result)` of all completions: bytes read, or minus the error number. No system call."""
+        head, tail = self._cq_head.value, self._cq_tail.value
+        done = []
+        while head != tail:
+            token, result, _ = _CQE.unpack_from(self._rings, self._first_cqe + _CQE.size * (head & self._cq_mask))
+            done.append((token, result))
+            head = head + 1 & 0xFFFFFFFF
+        self._cq_head.value = head
+        return done
+
+    def close(self) -> None:
+        """Unmaps and closes. Nothing may be in flight."""
+        del self._sq_head, self._sq_tail, self._cq_head, self._cq_tail
+        self._rings.close()
+        self._sqes.close()
+        os.close(self._descriptor)

@@ -1,0 +1,227 @@
+"""Uncached reads on Linux by io_uring: thousands of reads a system call, no pool of threads, no GIL between disk and bytes.
+
+The thread that computes submits and polls. One more thread sleeps in the kernel; it wakes only when completions come while
+nobody polls, stamps their time and keeps the lanes full. Beside a busy Python thread a 4 KiB read takes as long as alone,
+because a poll that finds its bytes within `spin_us` never lets go of the GIL.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.errors import UnmetPrerequisite
+from workbench.readers.base import Completion, Read, Reader
+from workbench.readers.checks import Checker
+from workbench.readers.files import FileTable, failure, outcome, runs_of
+from workbench.readers.ring import OP_READ, OP_READV, Ring, ring_refusal
+from workbench.units import KIB, MIB, NS_PER_S, NS_PER_US
+
+_SIGNAL = 0
+"""Token of the read that waits for the checker; reads count from 1."""
+_KEEP_GIL_BYTES = MIB
+"""Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
+_CHECK_HERE_BYTES = 64 * KIB
+"""Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
+_CHUNK = 4
+"""Reads handed over at once, so that the disk starts on the first of a large batch while the rest is prepared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UringConfig:
+    """Settings of a `UringReader`."""
+
+    depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256})
+    """Reads that the kernel gets at once, by lane; what is beyond waits here."""
+    max_queued: int = 1 << 20
+    """Most reads taken and not yet reported; beyond it the reader is busy."""
+    coalesce_bytes: int = 4 * MIB
+    """Largest read made of adjacent reads of one file; 0: never."""
+    spin_us: int = 100
+    """How long a poll looks for completions before it sleeps."""
+    check_threads: int = 2
+    """Threads that check the sums of large reads."""
+    watch: bool = True
+    """Whether a thread stamps and refills while nobody polls."""
+
+    def __post_init__(self) -> None:
+        if not self.depth or min(self.depth.values()) < 1 or sum(self.depth.values()) > 16_384:
+            raise ValueError(f"each lane needs a depth of at least 1, and all together 16384, got {dict(self.depth)}")
+
+
+class _Lane:
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.queued: deque[list[Read]] = deque()
+        self.flying = 0
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("num_bytes", ctypes.c_size_t))
+
+
+class UringReader(Reader):
+    """Uncached reader over one io_uring. Raises UnmetPrerequisite where the kernel has none."""
+
+    def __init__(self, config: UringConfig | None = None) -> None:
+        self.config = config or UringConfig()
+        if (refusal := ring_refusal()) is not None:
+            raise UnmetPrerequisite(f"no io_uring here: {refusal}; use the thread pool")
+        self._ring = Ring(sum(self.config.depth.values()) + 2)
+        self._files = FileTable(uncached=True)
+        self._lanes = {name: _Lane(depth) for name, depth in self.config.depth.items()}
+        self._flights: dict[int, tuple[_Lane, list[Read], ctypes.Array | None]] = {}
+        self._done: list[Completion] = []
+        self._in_flight = self._token = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        self._checker = Checker(self.config.check_threads)
+        self._signal = (ctypes.c_uint64 * 1)()
+        self._await_signal()
+        self._watcher = threading.Thread(target=self._watch, name="uring-watcher", daemon=True) if self.config.watch else None
+        if self._watcher is not None:
+            self._watcher.start()
+
+    @property
+    def in_flight(self) -> int:
+        """Reads taken and not yet reported by `poll`."""
+        return self._in_flight
+
+    def open_file(self, path: Path) -> int:
+        """Opens a file past the page cache; raises UnmetPrerequisite where its filesystem can't."""
+        return self._files.open(path)
+
+    def submit(self, reads: Sequence[Read]) -> int:
+        """Takes a batch; as many as the lanes' depths allow go to the kernel at once."""
+        taken = reads[: max(0, self.config.max_queued - self._in_flight)]
+        now_ns = time.monotonic_ns()
+        for read in taken:
+            read.submit_ns = now_ns
+        runs = runs_of(taken, self.config.coalesce_bytes)
+        with self._lock:
+            for run in runs:
+                self._lanes[run[0].lane].queued.append(run)
+            self._in_flight += len(taken)
+            self._fill()
+        return len(taken)
+
+    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+        """Completions since the last call: looks for `spin_us`, then sleeps."""
+        start_ns = time.monotonic_ns()
+        end_ns = None if timeout_s is None else start_ns + int(timeout_s * NS_PER_S)
+        spin_end_ns = start_ns + self.config.spin_us * NS_PER_US
+        with self._lock:
+            while not self._collect() and self._in_flight:
+                now_ns = time.monotonic_ns()
+                if end_ns is not None and now_ns >= end_ns:
+                    break
+                if now_ns >= spin_end_ns:
+                    self._ring.wait(None if end_ns is None else end_ns - now_ns)
+            done, self._done = self._done, []
+        self._in_flight -= len(done)
+        return done
+
+    def close(self) -> None:
+        """Drops what waits here, waits for what the kernel has, ends the threads, closes files."""
+        if self._closed:
+            return
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.queued.clear()
+            while self._flights:
+                self._ring.wait()
+                self._collect()
+            self._closed = True
+        self._checker.close()
+        # the read of the signal is the only one left; its end wakes the watcher too
+        self._checker.ring()
+        if self._watcher is not None:
+            self._watcher.join()
+        while not self._ring.reap():
+            self._ring.wait()
+        self._ring.close()
+        os.close(self._checker.signal)
+        self._files.close()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            self._ring.wait()
+            # a poll in progress holds the lock, so the watcher sleeps through it
+            with self._lock:
+                if not self._closed:
+                    self._collect()
+
+    def _collect(self) -> bool:
+        """Takes completions from the ring and refills the lanes; whether there is anything to report."""
+        if completions := self._ring.reap():
+            now_ns = time.monotonic_ns()
+            landed = []
+            for token, result in completions:
+                if token == _SIGNAL:
+                    self._done += self._checker.take()
+                    self._await_signal()
+                    continue
+                lane, run, _ = self._flights.pop(token)
+                lane.flying -= 1
+                landed.append((run, result))
+            # the disk gets its next reads first: it works while the completions are made
+            self._fill()
+            for run, result in landed:
+                self._finish(run, result, now_ns)
+        return bool(self._done)
+
+    def _finish(self, run: list[Read], result: int, now_ns: int) -> None:
+        first = run[0]
+        if len(run) == 1 and result == first.num_bytes and not first.checksums:
+            self._done.append(Completion(first.key, first.submit_ns, now_ns))
+        elif result > _CHECK_HERE_BYTES and any(read.checksums for read in run):
+            self._checker.put(run, result)
+        else:
+            error = None if result >= 0 else failure(OSError(-result, os.strerror(-result)), first)
+            self._done += outcome(run, max(result, 0), error)
+
+    def _await_signal(self) -> None:
+        address = ctypes.addressof(self._signal)
+        self._ring.push(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal))
+        self._ring.enter(keep_gil=True)
+
+    def _fill(self) -> None:
+        """Hands waiting reads to the kernel, up to each lane's depth."""
+        room = self._ring.room - 1
+        for lane in self._lanes.values():
+            pushed = num_bytes = 0
+            for _ in range(min(len(lane.queued), lane.depth - lane.flying, room)):
+                num_bytes += self._push(lane, lane.queued.popleft())
+                pushed += 1
+                if pushed == _CHUNK:
+                    self._enter(lane, pushed, num_bytes)
+                    room -= pushed
+                    pushed = num_bytes = 0
+            if pushed:
+                self._enter(lane, pushed, num_bytes)
+                room -= pushed
+
+    def _enter(self, lane: _Lane, pushed: int, num_bytes: int) -> None:
+        lane.flying += pushed
+        self._ring.enter(keep_gil=num_bytes <= _KEEP_GIL_BYTES)
+
+    def _push(self, lane: _Lane, run: list[Read]) -> int:
+        first, vector = run[0], None
+        self._token = token = self._token + 1
+        descriptor = self._files.descriptor(first.file)
+        if len(run) == 1:
+            self._ring.push(OP_READ, token, descriptor, first.offset, _address(first), first.num_bytes)
+        else:
+            vector = (_Iovec * len(run))(*(_Iovec(_address(read), read.num_bytes) for read in run))
+            self._ring.push(OP_READV, token, descriptor, first.offset, ctypes.addressof(vector), len(run))
+        # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
+        self._flights[token] = lane, run, vector
+        return sum(read.num_bytes for read in run) if vector else first.num_bytes
+
+
+def _address(read: Read) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(read.into))  # type: ignore[arg-type]
