@@ -172,7 +172,6 @@ def fields_of(config: AbbaConfig, folder: RunFolder, result: Result, identity: M
         "identity": {
             **identity,
             **stable,
-            "commit": about["commit"],
             "python": about["python"],
             "versions": json.dumps(about["versions"], sort_keys=True),
             "machine": about["machine"]["digest"],

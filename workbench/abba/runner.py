@@ -130,8 +130,10 @@ class _Runner:
 
     def _eta(self) -> str:
         missing = self._config.cohorts - sum(cohort.valid for cohort in self._cohorts)
+        if self._finished():
+            return "that ends the series"
         seconds = missing * len(ORDER) * sum(self._arm_s) / max(len(self._arm_s), 1)
-        return f"{missing} more cohorts need at least {seconds / 60:.1f} min" if missing > 0 else "enough cohorts"
+        return f"{missing} more valid ones take at least {seconds / 60:.1f} min"
 
     def _finish(self, status: Status) -> None:
         _log_arms(self._folder, self._cohorts)

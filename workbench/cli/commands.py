@@ -2,7 +2,7 @@
 
 from cyclopts import App
 
-from workbench.cli import gates, generation, stores, track
+from workbench.cli import evidence, gates, generation, stores, track
 
 
 def register(app: App) -> None:
@@ -10,4 +10,5 @@ def register(app: App) -> None:
     stores.register(app)
     generation.register(app)
     gates.register(app)
+    evidence.register(app)
     track.register(app)
