@@ -113,6 +113,16 @@ def test_killed_twice_anywhere_for_long(tmp_path, reference, seed):
     kill_and_resume(tmp_path / "store", reference, *seeded_kills(seed, len(reference[2])))
 
 
+def test_interrupted_from_the_keyboard(tmp_path, reference):
+    _, whole, calls = reference
+    folder = tmp_path / "store"
+    done = traced("interrupt", calls.index("rename") - 20, "--", *PACK, folder)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "workbench: interrupted; the same command goes on from here\n"
+    is_no_half_store(folder, whole)
+    kill_and_resume(folder, reference)
+
+
 FULL_DISK = """
 set -u
 mount -t tmpfs -o size={size} tmpfs {disk} || exit 99

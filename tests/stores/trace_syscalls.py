@@ -2,6 +2,7 @@
 
     python trace_syscalls.py count -- COMMAND           print the names of the calls, in order
     python trace_syscalls.py kill N [MS] -- COMMAND     SIGKILL before call N takes effect, or MS milliseconds after it was let go
+    python trace_syscalls.py interrupt N -- COMMAND     SIGINT at call N, as Ctrl-C sends it
     python trace_syscalls.py fill N FILE -- COMMAND     before call N, fill the disk of FILE with FILE
 
 A seccomp filter stops the tracee at these calls only, and ptrace decides: the same as `strace --inject`, without strace.
@@ -90,6 +91,17 @@ def fill(path):
     os.close(file)
 
 
+def kill(pid, after_ms=0.0):
+    """At once, or after a while from a process of its own."""
+    if after_ms and os.fork():
+        return
+    time.sleep(after_ms / 1000)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    if after_ms:
+        os._exit(0)
+
+
 def main(action, *words):
     split = words.index("--")
     options, command = words[:split], list(words[split + 1 :])
@@ -98,12 +110,9 @@ def main(action, *words):
     def at_call(n, name, pid):
         names.append(name)
         if action == "kill" and n == int(options[0]):
-            if len(options) > 1 and os.fork() == 0:
-                time.sleep(float(options[1]) / 1000)
-                os.kill(pid, signal.SIGKILL)
-                os._exit(0)
-            elif len(options) == 1:
-                os.kill(pid, signal.SIGKILL)
+            kill(pid, *map(float, options[1:]))
+        if action == "interrupt" and n == int(options[0]):
+            os.kill(pid, signal.SIGINT)
         if action == "fill" and n == int(options[0]):
             fill(options[1])
 
