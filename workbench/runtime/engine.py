@@ -15,7 +15,7 @@ from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.model.model import Model
 from workbench.readers.pread import PreadConfig, PreadReader
-from workbench.runtime.budget import CacheBudget
+from workbench.runtime.budget import CacheBudget, plan_cache
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
 from workbench.runtime.resident import load_resident, load_tensors
 from workbench.runtime.streamed import PageSource, RecordSource, Step, StreamedExperts, StreamedRows
@@ -96,7 +96,7 @@ class StreamedEngine:
         self.config = config
         self.log = log
         self.step = Step()
-        self.budget = _plan(self.store, config)
+        self._least, self.budget = _plan(self.store, config)
         geometry = self.store.geometry
         self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
         self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
@@ -119,9 +119,8 @@ class StreamedEngine:
         )
         files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
         pages = PageSource(store.ngrams, files, self._page_pool, checksums=config.checksums)
-        least = CacheBudget.smallest(geometry, self.budget.stride_bytes, self.budget.page_bytes)
-        slots = SlotTable(self.budget.num_slots, self._policy(self.budget.num_slots), min_slots=least.num_slots)
-        page_slots = SlotTable(self.budget.num_pages, self._policy(self.budget.num_pages), min_slots=least.num_pages)
+        slots = SlotTable(self.budget.num_slots, self._policy(self.budget.num_slots), min_slots=self._least.num_slots)
+        page_slots = SlotTable(self.budget.num_pages, self._policy(self.budget.num_pages), min_slots=self._least.num_pages)
         pools = [
             Pool(name="expert", digest=store.experts.digest, slots=slots, sizes=records.sizes, parts=(RECORD_BITS,)),
             Pool(
@@ -192,18 +191,29 @@ def lead_in_granule(store: Store) -> int:
     return math.gcd(first.offset, first.num_bytes, PAGE_BYTES)
 
 
-def _plan(store: Store, config: RuntimeConfig) -> CacheBudget:
+def cache_limits(store: Store) -> tuple[CacheBudget, CacheBudget]:
+    """The smallest cache that a store admits, and the one that holds all of it."""
+    geometry = store.geometry
     page_bytes = max((ngrams.page_bytes for ngrams in store.ngrams.values()), default=0)
-    total_pages = sum(ngrams.num_pages for ngrams in store.ngrams.values())
-    stride_bytes = slot_stride_bytes(store.geometry, lead_in_granule(store))
-    everything = CacheBudget.everything(store.geometry, stride_bytes, page_bytes, total_pages)
+    stride_bytes = slot_stride_bytes(geometry, lead_in_granule(store))
+    least = CacheBudget(
+        num_slots=geometry.num_experts_per_tok * geometry.num_hidden_layers,
+        stride_bytes=stride_bytes,
+        num_pages=geometry.ple_heads * len(store.ngrams),
+        page_bytes=page_bytes,
+    )
+    most = CacheBudget(
+        num_slots=geometry.num_experts * geometry.num_hidden_layers,
+        stride_bytes=stride_bytes,
+        num_pages=sum(ngrams.num_pages for ngrams in store.ngrams.values()),
+        page_bytes=page_bytes,
+    )
+    return least, most
+
+
+def _plan(store: Store, config: RuntimeConfig) -> tuple[CacheBudget, CacheBudget]:
+    least, most = cache_limits(store)
     cache_bytes = config.cache_bytes
     if cache_bytes is None:
-        cache_bytes = min(everything.num_bytes, int(psutil.virtual_memory().available * _DEFAULT_SHARE))
-    return CacheBudget.plan(
-        store.geometry,
-        stride_bytes=stride_bytes,
-        page_bytes=page_bytes,
-        total_pages=total_pages,
-        cache_bytes=cache_bytes,
-    )
+        cache_bytes = min(most.num_bytes, int(psutil.virtual_memory().available * _DEFAULT_SHARE))
+    return least, plan_cache(least, most, cache_bytes)
