@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.abba.cache_state import cached, prepare
-from workbench.abba.records import AbbaConfig, ArmRecord
+from workbench.abba.records import AbbaConfig, ArmName, ArmRecord
 from workbench.abba.watch import Watch
 from workbench.errors import BadInput
 from workbench.schema import Result, RunFolder, Status
@@ -38,7 +38,7 @@ class Outcome:
     duration_s: float
 
 
-def run_arm(config: AbbaConfig, name: str, *, plan: Path, home: Path, series: Path, watch: Callable[[], Watch]) -> ArmRecord:
+def run_arm(config: AbbaConfig, name: ArmName, *, plan: Path, home: Path, series: Path, watch: Callable[[], Watch]) -> ArmRecord:
     """Warm-up runs (discarded), then the arm itself, watched.
 
     Args:

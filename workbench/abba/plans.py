@@ -13,6 +13,7 @@ from workbench.experiments.generate import GenerateConfig
 from workbench.paths import data_folder, store_folder
 from workbench.prompts import load_prompts
 from workbench.schema import METRICS
+from workbench.stores.manifest import MANIFEST_NAME
 from workbench.units import GB
 
 _BETTER: dict[str, Better] = {
@@ -72,8 +73,8 @@ def better_way(metric: str) -> Better:
 def _pinned(config: GenerateConfig, state: CacheState) -> GenerateConfig:
     """The plan with a prompt, no attribution run, a bandwidth measured once, and the warm-up that its cache state needs."""
     store = store_folder(config.profile)
-    if not config.resident and not (store / "manifest.json").exists():
-        raise UnmetPrerequisite(f"no store in {store}: make it with `workbench pack` (or `slice`), or `make gates`")
+    if not config.resident and not (store / MANIFEST_NAME).exists():
+        raise UnmetPrerequisite(f"no store in {store}: make it with `workbench pack` or `workbench slice`")
     changes: dict[str, Any] = {"attribution_tokens": 0}
     if not config.turns:
         changes |= {"turns": (_prompt(),), "max_tokens": _DEFAULT_TOKENS, "stop_at_eos": False}

@@ -10,7 +10,8 @@ from workbench.abba.power import PowerState
 from workbench.config import Config
 from workbench.schema import Evidence
 
-ORDER = ("1A", "2B", "3B", "4A")
+ArmName = Literal["1A", "2B", "3B", "4A"]
+ORDER: tuple[ArmName, ...] = ("1A", "2B", "3B", "4A")
 """Positions of a cohort: position before arm, so that any sort gives the run order."""
 
 ARM_COMMAND = ("{python}", "-m", "workbench.cli", "generate", "--config", "{plan}", "--json")
@@ -125,8 +126,8 @@ class WatchRecord(Config):
 class ArmRecord(Config):
     """One arm as it ran."""
 
-    name: str
-    """`1A`, `2B`, `3B`, `4A`."""
+    name: ArmName
+    """Position and letter."""
     folder: str = ""
     """Its result folder, relative to the comparison's; empty when it left none."""
     exit_code: int

@@ -16,7 +16,7 @@ import tomli_w
 
 from workbench.abba.arms import run_arm
 from workbench.abba.conclusion import Conclusion, conclude, is_decided
-from workbench.abba.records import ORDER, AbbaConfig, ArmRecord, Code, CohortRecord, Reason, Series
+from workbench.abba.records import ORDER, AbbaConfig, ArmName, ArmRecord, Code, CohortRecord, Reason, Series
 from workbench.abba.validity import judge_cohort
 from workbench.abba.watch import Watch
 from workbench.config import with_settings
@@ -108,7 +108,7 @@ class _Runner:
             raise
         return judge_cohort(self._config, number, arms, self._reference())
 
-    def _run_arm(self, number: int, name: str) -> ArmRecord:
+    def _run_arm(self, number: int, name: ArmName) -> ArmRecord:
         start = time.monotonic()
         path = self._folder.path
         home = path / "arms" / f"c{number:02d}" / name
