@@ -107,11 +107,11 @@ def file_results(root: Path) -> None:
         return
     for each in filed:
         link = run_link(each.experiment_id, each.run_id)
-        print(f"filed {each.folder.path.parent.name}/{each.folder.path.name}: {link}", file=sys.stderr)
+        print(f"filed {each.place}: {link}", file=sys.stderr)
 
 
 def _print_filed(filed: Sequence["Filed"]) -> None:
-    rows = [{"folder": f"{each.folder.path.parent.name}/{each.folder.path.name}", "run": each.run_id} for each in filed]
+    rows = [{"folder": each.place, "run": each.run_id} for each in filed]
     if rows:
         print_table(rows)
     else:

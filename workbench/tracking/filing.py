@@ -1,7 +1,9 @@
 """One result folder becomes one MLflow run; filing is incremental, and filing everything anew gives the same store."""
 
 import hashlib
+import json
 import math
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from workbench.tracking.notes import run_note
 from workbench.tracking.store import FOLDER_TAG, Store
 
 ARM_COLOURS = {"A": "#4c78a8", "B": "#f58518"}
+_ARMS = "*/*/arms/*/*/arm/*/*/environment.json"
+_PARTS = ("config.toml", "environment.json", "events.parquet", "result.json")
 _MAX_PARAMS = 15
 _MAX_BATCH = 900
 _DIGEST_TAG = "result_digest"
@@ -25,7 +29,8 @@ _STATUS = {Status.FINISHED: "FINISHED", Status.FAILED: "FAILED", Status.INTERRUP
 class Filed:
     """A result folder and the run it became."""
 
-    folder: RunFolder
+    place: str
+    """Of the folder under the root of results: `<kind>/<id>`, longer for an arm."""
     experiment_id: str
     run_id: str
 
@@ -36,17 +41,17 @@ def track(root: Path, store: Store | None = None) -> list[Filed]:
     known = {run.data.tags[FOLDER_TAG]: run for run in store.filed_runs()}
     ids = {place: run.info.run_id for place, run in known.items()}
     waiting = [
-        folder
-        for folder in _parents_first(list_runs(root))
-        if folder.status is not Status.RUNNING and _filed_digest(known.get(_place(folder))) != _result_digest(folder)
+        (place, folder)
+        for place, folder in _folders(root)
+        if folder.status is not Status.RUNNING and _filed_digest(known.get(place)) != _result_digest(folder)
     ]
     filed = []
     with progress("filing runs in MLflow", len(waiting)) as advance:
-        for folder in waiting:
-            if (old := ids.get(_place(folder))) is not None:
+        for place, folder in waiting:
+            if (old := ids.get(place)) is not None:
                 store.client.delete_run(old)
-            filed.append(_file(store, folder, ids))
-            ids[_place(folder)] = filed[-1].run_id
+            filed.append(_file(store, place, folder, ids))
+            ids[place] = filed[-1].run_id
             advance(1)
     return filed
 
@@ -58,25 +63,48 @@ def rebuild(root: Path) -> list[Filed]:
     return track(root, store)
 
 
-def _file(store: Store, folder: RunFolder, ids: Mapping[str, str]) -> Filed:
+def _folders(root: Path) -> Iterator[tuple[str, RunFolder]]:
+    """Every result folder with its place under `root`: runs first, then the arms that lie within a comparison's folder."""
+    arms = (RunFolder(path.parent) for path in sorted(root.glob(_ARMS)))
+    return ((folder.path.relative_to(root).as_posix(), folder) for folder in (*list_runs(root), *arms))
+
+
+def _file(store: Store, place: str, folder: RunFolder, ids: Mapping[str, str]) -> Filed:
     about, result = folder.environment, folder.result
-    experiment_id = store.experiment(*_experiment(about["kind"]))
+    parent = about["tags"].get("parent", "")
+    # MLflow folds children under their parent only within one experiment
+    experiment_id = store.experiment(*_experiment(parent.partition("/")[0] if parent in ids else about["kind"]))
     started_ms = int(about["started_unix_s"] * 1000)
-    tags = _tags(folder, about, result)
-    if parent := ids.get(tags.get("parent", "")):
-        tags["mlflow.parentRunId"] = parent
+    tags = _tags(place, folder, about, result)
+    if parent in ids:
+        tags["mlflow.parentRunId"] = ids[parent]
     run = store.client.create_run(experiment_id, start_time=started_ms, tags=tags, run_name=_name(about, result))
     run_id = run.info.run_id
     for metrics in _batches(_metrics(result, started_ms) if result else []):
         store.client.log_batch(run_id, metrics=metrics)
     store.client.log_batch(run_id, params=_params(folder.path / "config.toml", about["config_digest"]))
-    for name, rows in (result.tables if result else {}).items():
-        if rows:
-            store.client.log_table(run_id, {column: [row[column] for row in rows] for column in rows[0]}, f"tables/{name}.json")
-    store.client.log_artifacts(run_id, str(folder.path))
+    _log_tables(store, run_id, result.tables if result else {})
+    for part in _PARTS:
+        if (folder.path / part).is_file():
+            store.client.log_artifact(run_id, str(folder.path / part))
+    store.client.log_artifacts(run_id, str(folder.artifacts), "artifacts")
     ended_ms = started_ms + int(1000 * result.duration_s) if result else started_ms
     store.client.set_terminated(run_id, status=_STATUS[folder.status], end_time=ended_ms)
-    return Filed(folder=folder, experiment_id=experiment_id, run_id=run_id)
+    return Filed(place=place, experiment_id=experiment_id, run_id=run_id)
+
+
+def _log_tables(store: Store, run_id: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """As `MlflowClient.log_table` leaves them, all at once: one by one they took most of a run's filing."""
+    filled = {name: rows for name, rows in tables.items() if rows}
+    if not filled:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, rows in filled.items():
+            content = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}
+            (Path(folder) / f"{name}.json").write_text(json.dumps(content))
+        store.client.log_artifacts(run_id, folder, "tables")
+    listed = [{"path": f"tables/{name}.json", "type": "table"} for name in filled]
+    store.client.set_tag(run_id, "mlflow.loggedArtifacts", json.dumps(listed))
 
 
 def _experiment(kind: str) -> tuple[str, str]:
@@ -96,7 +124,7 @@ def _name(about: Mapping[str, Any], result: Result | None) -> str:
     return f"{about['profile']}{' smoke' if tags.get('smoke') == 'true' else ''} {about['run_id']}"
 
 
-def _tags(folder: RunFolder, about: Mapping[str, Any], result: Result | None) -> dict[str, str]:
+def _tags(place: str, folder: RunFolder, about: Mapping[str, Any], result: Result | None) -> dict[str, str]:
     own = {**about["tags"], **(result.tags if result else {})}
     tags = {
         **own,
@@ -107,9 +135,9 @@ def _tags(folder: RunFolder, about: Mapping[str, Any], result: Result | None) ->
         "commit": about["commit"][:12] + ("+" if about["dirty"] else ""),
         "config": about["config_digest"][:12],
         "status": folder.status.value,
-        FOLDER_TAG: _place(folder),
+        FOLDER_TAG: place,
         _DIGEST_TAG: _result_digest(folder),
-        "mlflow.note.content": run_note(dict(about), result, _place(folder)),
+        "mlflow.note.content": run_note(dict(about), result, place),
         "mlflow.source.name": "workbench",
     }
     if result and result.verdict:
@@ -161,14 +189,6 @@ def _batches(metrics: Any) -> Iterator[list[Any]]:
     everything = list(metrics)
     for start in range(0, len(everything), _MAX_BATCH):
         yield everything[start : start + _MAX_BATCH]
-
-
-def _parents_first(folders: Iterator[RunFolder]) -> Sequence[RunFolder]:
-    return sorted(folders, key=lambda folder: "parent" in folder.environment["tags"])
-
-
-def _place(folder: RunFolder) -> str:
-    return f"{folder.path.parent.name}/{folder.path.name}"
 
 
 def _result_digest(folder: RunFolder) -> str:
