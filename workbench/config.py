@@ -76,6 +76,14 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[st
     return merged
 
 
+def _over_defaults(model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
+    """A table that is given in part lies over the field's own default, not over the defaults of its class."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel) and isinstance(values.get(name), dict):
+            values[name] = overlay(field.default.model_dump(mode="json"), values[name])
+    return values
+
+
 def _apply(values: dict[str, Any], setting: str) -> None:
     key, separator, text = setting.partition("=")
     if not separator or not key.strip():

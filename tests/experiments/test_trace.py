@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from workbench.config import ConfigError
+from workbench.errors import BadInput
+from workbench.experiments.trace import ROUTES_NAME, TraceConfig, choose_prompts, record_trace
+from workbench.schema import Evidence, read_routes
+
+
+def test_a_trace_holds_every_layer_of_every_token(mini_store, tmp_path):
+    folder = record_trace(TraceConfig(requests=2, tokens=3), root=tmp_path)
+    frame, geometry = read_routes(folder.artifacts / ROUTES_NAME)
+    assert geometry == {"num_layers": 8, "num_experts": 128, "top_k": 10}
+    assert folder.result.evidence is Evidence.TRACE
+    for request in (0, 1):
+        rows = frame.filter(request=request)
+        decoded = rows.filter(phase="decode")
+        assert decoded.height == 3 * 8
+        positions = rows["position"].unique().sort().to_numpy()
+        np.testing.assert_array_equal(positions, np.arange(len(positions)))
+        assert rows.height == 8 * len(positions)
+    weights = np.array(frame["weights"].to_list())
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
+    assert (np.diff(weights, axis=1) <= 0).all(), "experts stand in rank order"
+    assert frame["family"].n_unique() == 2
+
+
+def test_a_seed_repeats_its_trace_whatever_the_cache(mini_store, tmp_path):
+    traces = [
+        read_routes(
+            record_trace(TraceConfig.build({"requests": 1, "tokens": 6}, settings), root=tmp_path).artifacts / ROUTES_NAME
+        )[0]
+        for settings in ([], ["runtime.cache_bytes=4000000", "runtime.policy=lru"], ["sampling.seed=11"])
+    ]
+    assert traces[0].equals(traces[1])
+    assert not traces[0].equals(traces[2])
+
+
+def test_prompts_come_in_turn_from_the_families():
+    prompts = choose_prompts(TraceConfig(requests=12))
+    families = [prompt.family for prompt in prompts]
+    assert len(set(families[:6])) == 6
+    assert {prompt.split for prompt in prompts} == {"held_out"}
+
+
+def test_too_many_requests_and_unknown_families_are_refused():
+    with pytest.raises(BadInput, match="requests: 1000 asked"):
+        choose_prompts(TraceConfig(requests=1000))
+    with pytest.raises(BadInput, match="verse"):
+        choose_prompts(TraceConfig(families=("verse",)))
+    assert TraceConfig.build(settings=["sampling.seed=9"]).sampling.temperature == TraceConfig().sampling.temperature
+    with pytest.raises(ConfigError, match="tokens"):
+        TraceConfig.build(settings=["tokens=0"])
