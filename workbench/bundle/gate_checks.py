@@ -1,0 +1,51 @@
+"""Checks of a gate: its clauses measured again from the trace where the bundle holds it, its outcome drawn again from them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.bundle.checks import Check, failed, not_checked, ok
+from workbench.bundle.manifest import Manifest
+from workbench.bundle.run_checks import first_difference
+from workbench.schema import Result, RunFolder, Verdict, decide, read_routes
+
+
+def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Path) -> Iterator[Check]:
+    """Everything that can be said of a gate's run."""
+    if result.verdict is None:
+        yield failed("verdict", "the result has none")
+        return
+    yield _check_outcome(result.verdict)
+    traces = sorted(inputs.glob("*.parquet"))
+    if result.kind == "gate_b" and traces:
+        yield _check_locality(folder, result, traces[0])
+    else:
+        missing = f": {', '.join(manifest.left_out)} is not in the bundle" if manifest.left_out else ""
+        yield not_checked("clauses", f"they can't be measured again from what is here{missing}")
+
+
+def _check_outcome(verdict: Verdict) -> Check:
+    """A pass with limits reads inconclusive, with the codes of the limits; nothing else may differ from the clauses."""
+    drawn = decide(verdict.criteria)
+    limited = drawn.outcome == "pass" and verdict.outcome == "inconclusive"
+    if not limited and (drawn.outcome, drawn.codes) != (verdict.outcome, verdict.codes):
+        said = f"{verdict.outcome.value} ({', '.join(verdict.codes)})"
+        return failed("verdict", f"it says {said}, its clauses give {drawn.outcome.value} ({', '.join(drawn.codes)})")
+    return ok("verdict", f"{verdict.outcome.value} ({', '.join(verdict.codes)}), from the clauses as stated")
+
+
+def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Check:
+    from workbench.analysis.routes import routes_of
+    from workbench.gates.b_locality import LocalityConfig, criteria_of, measure
+    from workbench.gates.traces import profile_geometry
+
+    config = LocalityConfig.from_toml(folder.path / "config.toml")
+    frame, shape = read_routes(trace)
+    routes = routes_of(frame, num_experts=shape["num_experts"])
+    measures = measure(routes, config, profile_geometry(config.profile).record_bytes)
+    said = {c.code: c for c in result.verdict.criteria} if result.verdict else {}
+    for found in criteria_of(measures, config):
+        if found.code not in said:
+            return failed("clauses", f"{found.code} is missing")
+        if difference := first_difference(said[found.code].model_dump(), found.model_dump()):
+            return failed("clauses", f"{found.code}: {difference}")
+    return ok("clauses", f"{', '.join(said)} measured again from {trace.name}")

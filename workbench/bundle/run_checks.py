@@ -1,0 +1,147 @@
+"""Checks of one run: its configuration's digest, and metrics, series and findings computed again from its raw events."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from workbench.abba.records import AbbaConfig
+from workbench.analysis.detectors import run_detectors
+from workbench.analysis.run_metrics import run_metrics, token_series
+from workbench.analysis.token_bound import token_bound
+from workbench.bundle.checks import Check, failed, not_checked, ok
+from workbench.bundle.make import EVENTS
+from workbench.bundle.manifest import read_table
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.experiments.generate import GenerateConfig
+from workbench.experiments.trace import TraceConfig
+from workbench.gates import GATES, find_gate
+from workbench.gates.traces import profile_geometry
+from workbench.schema import EVENT_SCHEMA, Result, RunFolder
+
+TOLERANCE = 1e-9
+"""Relative: the same sums in another order."""
+_EVENT_KINDS = ("generate", "trace")
+_MAX_NAMED = 3
+
+
+def config_class(kind: str) -> type[Config] | None:
+    """The configuration of runs of a kind, or None where it is not known here."""
+    known: dict[str, type[Config]] = {"generate": GenerateConfig, "trace": TraceConfig, "abba": AbbaConfig}
+    gate = next((name for name in GATES if kind == f"gate_{name[0]}"), None)
+    return find_gate(gate).config if gate else known.get(kind)
+
+
+def check_run(what: str, folder: RunFolder, result: Result) -> Iterator[Check]:
+    """Everything that can be said of one run folder; `what` is its name in the report."""
+    yield check_config(what, folder, result)
+    if result.kind not in _EVENT_KINDS:
+        return
+    events = read_events_of(folder)
+    yield from _check_metrics(what, events, result)
+    yield _check_series(what, events, result)
+    yield _check_findings(what, events, result)
+    yield from _check_digests(what, folder.path, result)
+
+
+def check_config(what: str, folder: RunFolder, result: Result) -> Check:
+    """The configuration gives the digest that was stored before the first read."""
+    stored = {folder.environment["config_digest"], result.config_digest}
+    kind = config_class(result.kind)
+    if len(stored) > 1:
+        return failed(f"{what}: config digest", "environment.json and result.json name different ones")
+    if kind is None:
+        return not_checked(f"{what}: config digest", f"runs of kind {result.kind} are not known to this workbench")
+    try:
+        found = kind.from_toml(folder.path / "config.toml").digest
+    except BadInput as error:
+        return not_checked(f"{what}: config digest", f"this workbench can't read it: {error}")
+    if stored != {found}:
+        return failed(f"{what}: config digest", f"config.toml gives {found[:12]}, the result says {result.config_digest[:12]}")
+    return ok(f"{what}: config digest", found[:12])
+
+
+def read_events_of(folder: RunFolder) -> pl.DataFrame:
+    """Events of a run in a bundle. Raises BadInput on other columns."""
+    frame = read_table(folder.path / EVENTS)
+    if dict(frame.schema) != EVENT_SCHEMA:
+        raise BadInput(f"{EVENTS} of {folder.path.name} has other columns than this workbench's events")
+    return frame
+
+
+def _check_metrics(what: str, events: pl.DataFrame, result: Result) -> Iterator[Check]:
+    found = run_metrics(events)
+    bandwidth = result.tags.get("bandwidth_bytes_per_s")
+    if bandwidth is not None:
+        found |= token_bound(events, float(bandwidth), profile_geometry(result.profile).num_experts_per_tok)
+    wrong = [
+        f"{name} is {result.metrics.get(name)!r}, its events give {value!r}"
+        for name, value in found.items()
+        if not _same(result.metrics.get(name), value)
+    ]
+    if wrong:
+        yield failed(f"{what}: metrics", "; ".join(wrong[:_MAX_NAMED]) + _more(wrong))
+    else:
+        yield ok(f"{what}: metrics", f"{len(found)} computed again from {events.height:,} events")
+    if unseen := sorted(result.metrics.keys() - found.keys()):
+        yield not_checked(f"{what}: metrics", f"not in the events: {', '.join(unseen)}")
+
+
+def _check_series(what: str, events: pl.DataFrame, result: Result) -> Check:
+    wrong = [
+        name
+        for name, values in token_series(events).items()
+        if name in result.per_token and not _same_series(result.per_token[name], values)
+    ]
+    if wrong:
+        return failed(f"{what}: values by token", f"{', '.join(wrong)} differ from the events")
+    return ok(f"{what}: values by token", f"{len(result.per_token)} series")
+
+
+def _check_findings(what: str, events: pl.DataFrame, result: Result) -> Check:
+    known = float(result.tags.get("bandwidth_bytes_per_s", math.inf))
+    found = [finding.row() for finding in run_detectors(events, result.metrics, bandwidth_bytes_per_s=known)]
+    said = result.tables.get("findings", [])
+    if found != said:
+        codes = [[row["code"] for row in rows] for rows in (found, said)]
+        return failed(f"{what}: detectors", f"they find {codes[0]}, the result says {codes[1]}")
+    return ok(f"{what}: detectors", ", ".join(row["code"] for row in found) or "silent")
+
+
+def _check_digests(what: str, path: Path, result: Result) -> Iterator[Check]:
+    text = path / "artifacts" / "text.md"
+    if "output_digest" in result.tags and text.exists():
+        found = hashlib.sha256(text.read_bytes()).hexdigest()
+        if found == result.tags["output_digest"]:
+            yield ok(f"{what}: output digest", found[:12])
+        else:
+            yield failed(f"{what}: output digest", f"text.md gives {found[:12]}, not {result.tags['output_digest'][:12]}")
+    unseen = [name for name in ("state_digest", "routing_digest") if name in result.tags]
+    if unseen:
+        yield not_checked(f"{what}: {', '.join(unseen)}", "only a run of the same plan on the same store can make them again")
+
+
+def _same(said: float | None, found: float) -> bool:
+    return said is not None and math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=1e-12)
+
+
+def _same_series(said: Sequence[float], found: Sequence[float]) -> bool:
+    return len(said) == len(found) and all(map(_same, said, found))
+
+
+def _more(wrong: Sequence[str]) -> str:
+    return f" and {len(wrong) - _MAX_NAMED} more" if len(wrong) > _MAX_NAMED else ""
+
+
+def first_difference(said: Mapping[str, object], found: Mapping[str, object]) -> str:
+    """The first key on which two mappings disagree, in words, or nothing."""
+    for name in sorted({*said, *found}):
+        here, there = said.get(name), found.get(name)
+        if isinstance(here, float) and isinstance(there, float) and _same(here, there):
+            continue
+        if here != there:
+            return f"{name} is {here!r}, the records give {there!r}"
+    return ""
