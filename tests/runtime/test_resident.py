@@ -33,7 +33,7 @@ CONFIG = {
     "num_experts_per_tok": 2,
     "hc_count": 2,
     "hc_lowrank": 8,
-    "ple_layer_ids": [2],
+    "ple_layer_ids": [1],
     "ple_embed_dim": 64,
     "ple_conv_kernel_size": 4,
     "ngram_size": 3,
@@ -133,9 +133,9 @@ def without(fused, tmp_path, part):
     return tmp_path
 
 
-@pytest.mark.parametrize("part", ["layers.0.mlp.experts.down_proj", "ngram_embedding", "layers.1.self_attn.o_proj", "lm_head"])
+@pytest.mark.parametrize("part", ["layers.0.mlp.experts", "ngram_embedding", "layers.1.self_attn.o_proj", "lm_head"])
 def test_a_missing_tensor_is_named(fused, tmp_path, part):
-    with pytest.raises(BadInput, match=part.rpartition(".")[2]):
+    with pytest.raises(BadInput, match=part):
         load_resident(without(fused, tmp_path, part))
 
 
@@ -148,7 +148,7 @@ def test_a_checkpoint_without_its_mtp_head_is_a_model_without_one(fused, tmp_pat
 def test_missing_parts_and_shards_are_named(write_checkpoint, tmp_path):
     write_checkpoint(tmp_path / "split", layout="fused", split_tables=True)
     (tmp_path / "cut").mkdir()
-    with pytest.raises(BadInput, match=r"layer 1 has parts \[0, 1, 3\]"):
+    with pytest.raises(BadInput, match=r"layer 0 has parts \[0, 1, 3\]"):
         load_resident(without(tmp_path / "split", tmp_path / "cut", "shard_2"))
     write_checkpoint(tmp_path / "sharded", layout="fused", num_shards=2)
     next((tmp_path / "sharded").glob("*-00002-of-*")).unlink()

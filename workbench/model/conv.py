@@ -24,6 +24,9 @@ class CausalConv:
         """Inputs `[T, channels]` -> outputs `[T, channels]` and the next state."""
         taps, channels = self._taps.shape
         history = mx.concatenate([state, x])
-        windows = mx.as_strided(history, (len(x), taps, channels), (channels, self._dilation * channels, 1))
+        if len(history) == taps:
+            windows = history[None]
+        else:
+            windows = mx.as_strided(history, (len(x), taps, channels), (channels, self._dilation * channels, 1))
         # contiguous: a long prefill's history would stay alive behind a mere view
         return mx.sum(windows * self._taps, axis=1), mx.contiguous(history[len(x) :])

@@ -34,9 +34,10 @@ class Model:
             for index, kind in enumerate(geometry.layer_types)
         )
         self._mixer = HyperMixer(geometry, tensors.below("model.hyper_connection_mixer"))
-        head = "lm_head" if "lm_head.weight" in tensors else "model.embed_tokens"
-        self._head = joined(tensors.rows(head))
-        self.mtp = Mtp(geometry, tensors.below("mtp"), *rotaries) if geometry.mtp_num_hidden_layers else None
+        self._head = joined(tensors.rows("lm_head"))
+        # converted checkpoints often drop the head that their config names
+        has_mtp = geometry.mtp_num_hidden_layers and "mtp.fc_hidden.weight" in tensors
+        self.mtp = Mtp(geometry, tensors.below("mtp"), *rotaries) if has_mtp else None
 
     def new_state(self) -> SequenceState:
         """The state of an empty sequence."""

@@ -19,7 +19,7 @@ from workbench.model.weights import Weights, joined
 EXACT_ROWS = 8
 """Blocks of so many tokens must give the bits of one token at a time; longer ones may share a product."""
 
-_GATHER_BYTES = 64 * 1024**2
+_GATHER_BYTES = 8 * 1024**2
 """Keys and values copied at once for rows past the budget."""
 
 
@@ -87,6 +87,9 @@ class IndexedAttention:
         for row in range(num_dense, len(queries), self._rows_at_once):
             rows = slice(row, min(row + self._rows_at_once, len(queries)))
             outputs.append(self._sparse(queries[rows], index_queries[rows], cache, start + row))
+            if rows.stop < len(queries):
+                # one graph of many chunks would hold all their keys at once
+                mx.eval(outputs[-1])
         return mx.concatenate(outputs) if len(outputs) > 1 else outputs[0]
 
     @property

@@ -12,6 +12,7 @@ from workbench.errors import BadInput
 from workbench.geometry import COMPONENTS, DOWN, GATE, Geometry
 from workbench.model.experts import QuantizedMatrix, stacked_expert_forward
 from workbench.model.model import Model
+from workbench.stores.tensor_names import text_name
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -56,13 +57,18 @@ def load_resident(folder: Path) -> tuple[Model, ResidentExperts, ResidentRows]:
     geometry = Geometry.from_folder(folder)
     tensors = read_tensors(Path(folder))
     trunk = {name: array for name, array in tensors.items() if not _ROUTED.search(name) and not _TABLE.fullmatch(name)}
-    stacks = {layer: dict(_layer_stacks(geometry, tensors, layer)) for layer in range(geometry.num_expert_layers)}
+    model = Model(geometry, trunk)
+    expert_layers = range(geometry.num_expert_layers if model.mtp else geometry.num_hidden_layers)
+    stacks = {layer: dict(_layer_stacks(geometry, tensors, layer)) for layer in expert_layers}
     tables = {layer: _table(tensors, layer) for layer in geometry.ple_layers}
-    return Model(geometry, trunk), ResidentExperts(stacks), ResidentRows(tables)
+    return model, ResidentExperts(stacks), ResidentRows(tables)
 
 
 def read_tensors(folder: Path) -> dict[str, mx.array]:
-    """All tensors of a single or sharded checkpoint, read when first used. Raises BadInput when a file is missing."""
+    """The text model's tensors of a single or sharded checkpoint, read when first used.
+
+    Raises BadInput when a file is missing.
+    """
     index = folder / _INDEX
     shards = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else [_SINGLE]
     tensors: dict[str, mx.array] = {}
@@ -70,7 +76,7 @@ def read_tensors(folder: Path) -> dict[str, mx.array]:
         if not (folder / shard).is_file():
             raise BadInput(f"{folder} lacks {shard}: not a whole checkpoint")
         tensors |= load_tensors(folder / shard)
-    return tensors
+    return {text: array for name, array in tensors.items() if (text := text_name(name)) is not None}
 
 
 def load_tensors(path: Path) -> dict[str, mx.array]:
@@ -112,8 +118,8 @@ def _plain_stack(geometry: Geometry, tensors: Mapping[str, mx.array], prefix: st
 
 def _table(tensors: Mapping[str, mx.array], layer: int) -> mx.array:
     parts = {int(match[2] or 0): name for name in tensors if (match := _TABLE.fullmatch(name)) and int(match[1]) == layer}
-    if sorted(parts) != list(range(max(len(parts), 1))):
-        raise BadInput(f"the n-gram table of layer {layer} has parts {sorted(parts)}: some are missing")
+    if not parts or sorted(parts) != list(range(max(parts) + 1)):
+        raise BadInput(f"ngram_embedding of layer {layer} has parts {sorted(parts)}: some are missing")
     table = mx.concatenate([tensors[parts[part]] for part in sorted(parts)])
     mx.eval(table)
     return table
