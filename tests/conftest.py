@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench.schema import ROUTE_SCHEMA, write_routes
+from workbench.gates.base import Findings, Gate, GateConfig
+from workbench.schema import ROUTE_SCHEMA, Criterion, Evidence, write_routes
 
 # importing MLflow and making a store takes seconds; the tests of tracking ask for it
 os.environ.setdefault("WORKBENCH_TRACKING", "off")
@@ -38,3 +39,39 @@ def write_trace():
         return path
 
     return write
+
+
+class Settings(GateConfig):
+    """Of a planted gate: it passes while `value` is clearly below 1."""
+
+    value: float = 0.5
+    size: int = 100
+
+
+@pytest.fixture
+def make_gate():
+    """A gate without work; `calls` collects what each run was given and what was on disk by then."""
+
+    def make(name="x_first", *, calls=None, inputs=None, needs=()):
+        def run(config, folder):
+            if calls is not None:
+                calls.append((config, (folder.path / "config.toml").read_text(), folder.environment["config_digest"]))
+            low, high = config.value - 0.1, config.value + 0.1
+            clause = Criterion(code="X.one", statement="s", value=config.value, low=low, high=high, relation="<", threshold=1.0)
+            return Findings(criteria=[clause], summary="so it is", enables=("more",), tables={"sizes": [{"size": config.size}]})
+
+        return Gate(
+            name=name,
+            question="Is it so?",
+            evidence=Evidence.TRACE,
+            config=Settings,
+            smoke_settings={"size": 3},
+            module="workbench.units",
+            shown={"sizes": "Sizes (trace)"},
+            prepare=lambda _: None,
+            inputs=lambda _: dict(inputs or {}),
+            run=run,
+            needs=needs,
+        )
+
+    return make

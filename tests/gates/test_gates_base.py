@@ -5,43 +5,11 @@ import pytest
 from workbench.config import ConfigError
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.gates import find_gate
-from workbench.gates.base import Findings, Gate, GateConfig, conclude, gate_state, run_gate, unmet_needs
-from workbench.schema import Criterion, Evidence, Outcome, Status
+from workbench.gates.base import Findings, conclude, gate_state, run_gate, unmet_needs
+from workbench.schema import Criterion, Outcome, Status
 
 
-def criterion(code="X.one", value=0.5, spread=0.1, threshold=1.0):
-    return Criterion(
-        code=code, statement="s", value=value, low=value - spread, high=value + spread, relation="<", threshold=threshold
-    )
-
-
-class Settings(GateConfig):
-    value: float = 0.5
-    size: int = 100
-
-
-def make_gate(name="x_first", *, calls=None, inputs=None, needs=()):
-    def run(config, folder):
-        if calls is not None:
-            calls.append((config, (folder.path / "config.toml").read_text(), folder.environment["config_digest"]))
-        return Findings(criteria=[criterion(value=config.value)], summary="so it is", enables=("more",))
-
-    return Gate(
-        name=name,
-        question="?",
-        evidence=Evidence.TRACE,
-        config=Settings,
-        smoke_settings={"size": 3},
-        module="workbench.gates.stage",
-        shown={},
-        prepare=lambda _: None,
-        inputs=lambda _: dict(inputs or {}),
-        run=run,
-        needs=needs,
-    )
-
-
-def test_configuration_and_its_digest_are_stored_before_the_gate_reads_anything(tmp_path):
+def test_configuration_and_its_digest_are_stored_before_the_gate_reads_anything(tmp_path, make_gate):
     calls = []
     gate = make_gate(calls=calls)
     run_gate(gate, gate.configure(settings=["value=0.25"]), root=tmp_path)
@@ -50,7 +18,7 @@ def test_configuration_and_its_digest_are_stored_before_the_gate_reads_anything(
     assert digest == config.digest
 
 
-def test_a_fresh_result_is_reused_and_a_changed_setting_or_input_is_named(tmp_path):
+def test_a_fresh_result_is_reused_and_a_changed_setting_or_input_is_named(tmp_path, make_gate):
     calls, inputs, notes = [], {"trace": "1"}, []
     gate = make_gate(calls=calls, inputs=inputs)
     first = run_gate(gate, gate.configure(), root=tmp_path, note=notes.append)
@@ -69,7 +37,7 @@ def test_a_fresh_result_is_reused_and_a_changed_setting_or_input_is_named(tmp_pa
     assert len(calls) == 4
 
 
-def test_a_run_that_did_not_finish_is_never_reused(tmp_path):
+def test_a_run_that_did_not_finish_is_never_reused(tmp_path, make_gate):
     gate = make_gate()
 
     def interrupted(config, folder):
@@ -83,7 +51,7 @@ def test_a_run_that_did_not_finish_is_never_reused(tmp_path):
     assert gate_state(gate, "mini", tmp_path).word == "fresh"
 
 
-def test_a_failing_run_keeps_its_error(tmp_path):
+def test_a_failing_run_keeps_its_error(tmp_path, make_gate):
     gate = make_gate()
 
     def broken(config, folder):
@@ -95,7 +63,7 @@ def test_a_failing_run_keeps_its_error(tmp_path):
     assert (state.word, state.reasons) == ("failed", ("BadInput: no such trace",))
 
 
-def test_the_state_is_missing_then_fresh_then_stale_with_the_reason(tmp_path):
+def test_the_state_is_missing_then_fresh_then_stale_with_the_reason(tmp_path, make_gate):
     gate = make_gate(inputs={"trace": "1"})
     assert gate_state(gate, "mini", tmp_path).word == "missing"
     run_gate(gate, gate.configure(), root=tmp_path)
@@ -106,7 +74,7 @@ def test_the_state_is_missing_then_fresh_then_stale_with_the_reason(tmp_path):
     assert (stale.word, stale.reasons) == ("stale", ("input trace changed",))
 
 
-def test_inputs_that_are_gone_make_a_result_stale_not_the_table_fail(tmp_path):
+def test_inputs_that_are_gone_make_a_result_stale_not_the_table_fail(tmp_path, make_gate):
     def gone(_):
         raise BadInput("trace=x: no such file")
 
@@ -115,7 +83,7 @@ def test_inputs_that_are_gone_make_a_result_stale_not_the_table_fail(tmp_path):
     assert gate_state(replace(gate, inputs=gone), "mini", tmp_path).reasons == ("trace=x: no such file",)
 
 
-def test_the_table_prefers_a_full_run_to_a_later_smoke_run(tmp_path):
+def test_the_table_prefers_a_full_run_to_a_later_smoke_run(tmp_path, make_gate):
     gate = make_gate()
     full = run_gate(gate, gate.configure(), root=tmp_path)
     smoke = run_gate(gate, gate.configure(smoke=True), root=tmp_path)
@@ -123,7 +91,7 @@ def test_the_table_prefers_a_full_run_to_a_later_smoke_run(tmp_path):
     assert gate_state(gate, "mini", tmp_path).folder.path == full.path
 
 
-def test_a_predecessor_that_has_not_passed_stops_the_gate_unless_anyway(tmp_path):
+def test_a_predecessor_that_has_not_passed_stops_the_gate_unless_anyway(tmp_path, make_gate):
     first, second = make_gate("x_first"), make_gate("y_second", needs=("x_first",))
     with pytest.raises(UnmetPrerequisite, match="needs gate x_first, which is missing"):
         run_gate(second, second.configure(), root=tmp_path)
@@ -139,6 +107,10 @@ def test_a_predecessor_that_has_not_passed_stops_the_gate_unless_anyway(tmp_path
     assert run_gate(second, second.configure(), root=tmp_path).result.verdict.conditions == ()
 
 
+def criterion(value=0.5):
+    return Criterion(code="X.one", statement="s", value=value, low=value - 0.1, high=value + 0.1, relation="<", threshold=1.0)
+
+
 def test_limits_turn_a_pass_into_inconclusive_with_their_codes_and_leave_a_failure():
     limits = {"X.sample": "too few requests"}
     held = conclude(Findings(criteria=[criterion()], summary="", enables=("more",), limits=limits))
@@ -149,7 +121,7 @@ def test_limits_turn_a_pass_into_inconclusive_with_their_codes_and_leave_a_failu
     assert conclude(Findings(criteria=[criterion()], summary="", enables=("more",))).enables == ("more",)
 
 
-def test_smoke_changes_what_the_gate_says_and_settings_win_over_it():
+def test_smoke_changes_what_the_gate_says_and_settings_win_over_it(make_gate):
     gate = make_gate()
     assert gate.configure(smoke=True).size == 3
     assert gate.configure(smoke=True, settings=["size=5"]).size == 5
