@@ -37,7 +37,7 @@ class Config(BaseModel):
     def build(cls, values: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> Self:
         """From a mapping and `a.b=value` settings laid over it. Raises ConfigError with one line per problem."""
         try:
-            return cls.model_validate(with_settings(values or {}, settings))
+            return cls.model_validate(_over_defaults(cls, with_settings(values or {}, settings)))
         except ValidationError as error:
             raise ConfigError("; ".join(_explain(cls, problem) for problem in error.errors())) from None
 

@@ -25,12 +25,16 @@ def test_a_trace_holds_every_layer_of_every_token(mini_store, tmp_path):
     assert frame["family"].n_unique() == 2
 
 
-def test_a_seed_repeats_its_trace_whatever_the_cache(mini_store, tmp_path):
+def test_settings_repeat_a_trace_whatever_the_cache(mini_store, tmp_path):
     traces = [
         read_routes(
             record_trace(TraceConfig.build({"requests": 1, "tokens": 6}, settings), root=tmp_path).artifacts / ROUTES_NAME
         )[0]
-        for settings in ([], ["runtime.cache_bytes=4000000", "runtime.policy=lru"], ["sampling.seed=11"])
+        for settings in (
+            [],
+            ["runtime.cache_bytes=4000000", "runtime.policy=lru"],
+            ["sampling.seed=11", "sampling.temperature=2.0"],
+        )
     ]
     assert traces[0].equals(traces[1])
     assert not traces[0].equals(traces[2])

@@ -63,8 +63,8 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
     if tickets.height == 0:
         return {}
     used = tickets.filter(pl.col("outcome") != "unused")
-    exact, predicted = (tickets.filter(intent=intent)["logical_bytes"].sum() for intent in ("exact", "predicted"))
-    demand, wasted = used["logical_bytes"].sum(), tickets["logical_bytes"].sum() - used["logical_bytes"].sum()
+    exact, predicted = (_sum(tickets.filter(intent=intent), "logical_bytes") for intent in ("exact", "predicted"))
+    demand, wasted = _sum(used, "logical_bytes"), _sum(tickets, "logical_bytes") - _sum(used, "logical_bytes")
     latency_us = (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / NS_PER_US
     busy_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     seen = tickets.filter(pl.col("seen_ns").is_not_null())
@@ -73,35 +73,39 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
         "exact_bytes": exact,
         "predicted_bytes": predicted,
         "wasted_bytes": wasted,
-        "logical_bytes": events.filter(kind="demand")["logical_bytes"].sum(),
-        "physical_bytes": tickets["physical_bytes"].sum(),
+        "logical_bytes": _sum(events.filter(kind="demand"), "logical_bytes"),
+        "physical_bytes": _sum(tickets, "physical_bytes"),
         "read_ops": tickets.height,
-        "read_size_p50_bytes": tickets["physical_bytes"].median(),
-        "queue_depth_mean": tickets["queue_depth"].mean(),
-        "bandwidth_gbps": tickets["physical_bytes"].sum() / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
+        "read_size_p50_bytes": np.median(tickets["physical_bytes"].to_numpy()),
+        "queue_depth_mean": tickets["queue_depth"].drop_nulls().to_numpy().mean() if tickets["queue_depth"].count() else None,
+        "bandwidth_gbps": _sum(tickets, "physical_bytes") / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
         "submit_to_ready_p50_us": np.percentile(latency_us, 50),
         "submit_to_ready_p95_us": np.percentile(latency_us, 95),
         "submit_to_ready_p99_us": np.percentile(latency_us, 99),
         "overfetch_ratio": (demand + wasted) / demand if demand else 0.0,
     }
     if seen.height:
-        values["ready_to_seen_p50_us"] = (seen["seen_ns"] - seen["ready_ns"]).median() / NS_PER_US
-        values["late_fraction"] = (seen["outcome"] == "used_late").mean()
+        values["ready_to_seen_p50_us"] = np.median((seen["seen_ns"] - seen["ready_ns"]).to_numpy()) / NS_PER_US
+        values["late_fraction"] = (seen["outcome"] == "used_late").to_numpy().mean()
     return {f"storage/{store}_{name}": value for name, value in values.items() if value is not None}
+
+
+def _sum(frame: pl.DataFrame, column: str) -> float:
+    return float(frame[column].drop_nulls().to_numpy().sum())
 
 
 def _ple(events: pl.DataFrame) -> dict[str, float]:
     demands = events.filter(kind="demand")
     if demands.height == 0:
         return {}
-    hits, joined, misses = (demands[name].sum() for name in ("hits", "joined", "misses"))
+    hits, joined, misses = (_sum(demands, name) for name in ("hits", "joined", "misses"))
     return {
-        "ple/rows_requested": demands["value"].sum(),
+        "ple/rows_requested": _sum(demands, "value"),
         "ple/pages_requested": hits + joined + misses,
         "ple/page_hits": hits,
         "ple/pages_joined": joined,
         "ple/page_misses": misses,
-        "ple/exposed_wait_ms": events.filter(kind="wait")["duration_ns"].sum() / NS_PER_MS,
+        "ple/exposed_wait_ms": _sum(events.filter(kind="wait"), "duration_ns") / NS_PER_MS,
     }
 
 
@@ -111,11 +115,11 @@ def _waits(events: pl.DataFrame) -> dict[str, float]:
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     metrics = {
         "overlap/io_wall_ms": io_wall_ns / NS_PER_MS,
-        "overlap/exposed_wait_ms": waits.filter(store="expert")["duration_ns"].sum() / NS_PER_MS,
-        "overlap/readback_ms": events.filter(kind="readback")["duration_ns"].sum() / NS_PER_MS,
+        "overlap/exposed_wait_ms": _sum(waits.filter(store="expert"), "duration_ns") / NS_PER_MS,
+        "overlap/readback_ms": _sum(events.filter(kind="readback"), "duration_ns") / NS_PER_MS,
     }
     if io_wall_ns:
-        metrics["overlap/hidden_fraction"] = 1 - waits["duration_ns"].sum() / io_wall_ns
+        metrics["overlap/hidden_fraction"] = 1 - _sum(waits, "duration_ns") / io_wall_ns
     return metrics
 
 
@@ -123,7 +127,7 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
     metrics: dict[str, float] = {}
     prefill = events.filter(kind="token", phase="prefill")
     if prefill.height:
-        metrics["e2e/prefill_tps"] = prefill["value"].sum() / (prefill["duration_ns"].sum() / NS_PER_S)
+        metrics["e2e/prefill_tps"] = _sum(prefill, "value") / (_sum(prefill, "duration_ns") / NS_PER_S)
     starts = events.filter(kind="mark", name="request_start").sort("t_ns")
     tokens = events.filter(kind="token", phase="decode").sort("t_ns")
     intervals_ns = np.concatenate(
@@ -143,9 +147,9 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
 def _hits(demands: pl.DataFrame) -> dict[str, float]:
     metrics = {}
     for name, rows in (("request_hit_rate", demands), ("decode_hit_rate", demands.filter(phase="decode"))):
-        asked = rows["hits"].sum() + rows["joined"].sum() + rows["misses"].sum()
+        asked = _sum(rows, "hits") + _sum(rows, "joined") + _sum(rows, "misses")
         if asked:
-            metrics[f"routing/{name}"] = rows["hits"].sum() / asked
+            metrics[f"routing/{name}"] = _sum(rows, "hits") / asked
     return metrics
 
 
@@ -155,10 +159,10 @@ def _per_token_bytes(events: pl.DataFrame) -> dict[str, float]:
     if not num_tokens:
         return {}
     tickets = decode.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
-    wasted = tickets.filter(outcome="unused")["logical_bytes"].sum()
-    misses = decode.filter(kind="demand", store="expert")["misses"].sum()
+    wasted = _sum(tickets.filter(outcome="unused"), "logical_bytes")
+    misses = _sum(decode.filter(kind="demand", store="expert"), "misses")
     return {
-        "e2e/demand_bytes_per_token": (tickets["logical_bytes"].sum() - wasted) / num_tokens,
+        "e2e/demand_bytes_per_token": (_sum(tickets, "logical_bytes") - wasted) / num_tokens,
         "e2e/wasted_bytes_per_token": wasted / num_tokens,
         "routing/misses_per_token": misses / num_tokens,
     }
