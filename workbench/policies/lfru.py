@@ -8,15 +8,17 @@ import numpy as np
 from workbench.policies.base import Policy, too_few
 
 _NONE = np.inf
+_EVENTS_PER_SURVEY = 256
+_SPARE_LISTS = 16
 
 
 class Lfru(Policy):
-    """Evicts the lowest `f / (age + 1)`.
+    """Evicts the lowest `f / (age + 1)`, which is the longest wait `(age + 1) / f`.
 
     `f` counts every event that ever used the record, hit or miss; eviction does not reset it. `age` is the number of
     events since the last that used it: 0 for the present one. Equal scores: the smaller `f` goes first, then the older
     use. Residents lie in one list per `f`, oldest first, so the worst is always the head of a list; one vector
-    operation over the heads finds the list.
+    operation over the heads finds the list. No record being older than the oldest, lists of high `f` need no look.
     """
 
     name = "lfru"
@@ -29,28 +31,36 @@ class Lfru(Policy):
         self._counts = np.arange(64, dtype=np.float64)
         self._oldest = np.full(64, _NONE)
         """Last use of each list's head, or of a head that left since: never later than the true one."""
+        self._earliest = 0.0
+        """No resident was last used before."""
+        self._reach = _SPARE_LISTS
+        """Lists that are looked at first."""
 
     def start_event(self) -> None:
         """See `Policy.start_event`."""
         self._clock += 1
+        if self._clock % _EVENTS_PER_SURVEY == 0:
+            self._earliest = min(float(self._oldest.min()), float(self._clock))
 
     def touch(self, keys: Sequence[int]) -> None:
         """See `Policy.touch`."""
+        lists, all_uses = self._last_by_uses, self._uses
         for key in keys:
-            del self._last_by_uses[self._uses[key]][key]
+            del lists[all_uses[key]][key]
         self.admit(keys)
 
     def admit(self, keys: Sequence[int]) -> None:
         """See `Policy.admit`."""
+        lists, all_uses, clock = self._last_by_uses, self._uses, self._clock
         for key in keys:
-            uses = self._uses.get(key, 0) + 1
-            self._uses[key] = uses
-            if uses == len(self._last_by_uses):
+            uses = all_uses.get(key, 0) + 1
+            all_uses[key] = uses
+            if uses == len(lists):
                 self._add_list()
-            last_uses = self._last_by_uses[uses]
+            last_uses = lists[uses]
             if not last_uses:
-                self._oldest[uses] = self._clock
-            last_uses[key] = self._clock
+                self._oldest[uses] = clock
+            last_uses[key] = clock
 
     def _add_list(self) -> None:
         self._last_by_uses.append(OrderedDict())
@@ -62,29 +72,44 @@ class Lfru(Policy):
         """See `Policy.evict`."""
         if not count:
             return []
-        now, num_lists = self._clock + 1, len(self._last_by_uses)
-        # the inverse scores of the heads, or bounds above them; list 0 stays empty
-        waits = (now - self._oldest[1:num_lists]) / self._counts[1:num_lists]
-        found: dict[int, tuple[int, Iterator[tuple[int, int]]]] = {}
+        longest_wait = self._clock + 1 - self._earliest
+        waits = self._waits(1, self._reach)
+        heads: dict[int, tuple[int, float, Iterator[tuple[int, int]]]] = {}
         victims: list[int] = []
         while len(victims) < count:
-            longest = int(waits.argmax())
-            if waits[longest] == -_NONE:
+            at = int(waits.argmax())
+            uses, found = at + 1, waits[at]
+            if found < longest_wait / len(waits) and len(waits) + 1 < len(self._last_by_uses):
+                waits = np.append(waits, self._waits(len(waits) + 1, 2 * len(waits)))
+                continue
+            if found == -_NONE:
                 raise too_few(count, self.name)
-            uses = longest + 1
-            if uses in found:
-                victim, oldest_first = found[uses]
-                victims.append(victim)
-            else:
-                oldest_first = iter(self._last_by_uses[uses].items())
-            key, last = next((item for item in oldest_first if item[0] not in protected), (-1, _NONE))
-            found[uses] = key, oldest_first
-            waits[longest] = (now - last) / uses
+            key, wait, oldest_first = heads.get(uses) or self._next_head(uses, iter(self._last_by_uses[uses].items()), protected)
+            if wait == found:
+                victims.append(key)
+                self._reach = int(longest_wait / wait) + _SPARE_LISTS
+                key, wait, oldest_first = self._next_head(uses, oldest_first, protected)
+            heads[uses] = key, wait, oldest_first
+            waits[at] = wait
         for victim in victims:
             self.forget(victim)
-        for uses in found:
+        for uses in heads:
             self._oldest[uses] = next(iter(self._last_by_uses[uses].values()), _NONE)
         return victims
+
+    def _waits(self, first: int, last: int) -> np.ndarray:
+        """Waits of the heads of the lists `first` to `last`, or bounds above them."""
+        lists = slice(first, min(last + 1, len(self._last_by_uses)))
+        return (self._clock + 1 - self._oldest[lists]) / self._counts[lists]
+
+    def _next_head(
+        self, uses: int, oldest_first: Iterator[tuple[int, int]], protected: Container[int]
+    ) -> tuple[int, float, Iterator[tuple[int, int]]]:
+        """The next unprotected key of a list, its wait, and what follows it."""
+        for key, last in oldest_first:
+            if key not in protected:
+                return key, (self._clock + 1 - last) / uses, oldest_first
+        return -1, -_NONE, oldest_first
 
     def forget(self, key: int) -> None:
         """See `Policy.forget`. The count of uses stays."""
