@@ -292,18 +292,18 @@ class Geometry:
         )
         shared = 3 * self.hidden_size * self.shared_expert_intermediate_size + self.hidden_size
         ple = wide * self.ple_embed_dim + self.hidden_size * self.ple_embed_dim + (3 + self.ple_conv_kernel_size) * wide
-        mtp_extra = (2 * self.hidden_size**2 + self.hidden_size + wide + hc_mix) * self.mtp_num_hidden_layers
+        mtp = 2 * self.hidden_size**2 + self.hidden_size + wide
         layers = self.num_expert_layers
         return {
             "embedding": self.vocab_size * self.hidden_size,
             "head": self.vocab_size * self.hidden_size,
             "gdn": self.num_gdn_layers * gdn,
             "qsa": (self.num_qsa_layers + self.mtp_num_hidden_layers) * qsa,
-            "hyper_connections": 2 * layers * hyper + hc_mix,
+            "hyper_connections": 2 * layers * hyper + (1 + self.mtp_num_hidden_layers) * hc_mix,
             "routers": layers * self.num_experts * self.hidden_size,
             "shared_experts": layers * shared,
             "ple_projections": len(self.ple_layer_ids) * ple,
-            "mtp_projections": mtp_extra,
+            "mtp_projections": self.mtp_num_hidden_layers * mtp,
             "ple_tables": sum(self.ple_num_rows(j) for j in range(len(self.ple_layer_ids))) * self.ple_row_width,
             "routed_experts": layers * self.num_experts * self.expert_parameters,
         }

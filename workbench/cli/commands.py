@@ -2,11 +2,13 @@
 
 from cyclopts import App
 
-from workbench.cli import evidence, gates, generation, stores, track
+from workbench.cli import doctor, evidence, gates, generation, geometry, stores, track
 
 
 def register(app: App) -> None:
     """Registers every command on `app`."""
+    doctor.register(app)
+    geometry.register(app)
     stores.register(app)
     generation.register(app)
     gates.register(app)
