@@ -56,7 +56,7 @@ def table(folder: RunFolder, name: str) -> Markdown:
 
 def figure(folder: RunFolder, name: str) -> Image:
     """A figure of the run; its evidence stands in its corner."""
-    return Image(filename=str(folder.artifacts / "figures" / f"{name}.png"), width=720)
+    return Image(filename=str(folder.artifacts / "figures" / f"{name}.png"), width=720, alt=f"figure: {name}")
 
 
 def criteria(folder: RunFolder) -> Markdown:
