@@ -1,10 +1,11 @@
 """What notebooks show: tables, figures and the verdict of a run, loaded from its folder."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from IPython.display import Image, Markdown
+from IPython.display import HTML, Markdown
 
 from workbench.bounds import bandwidth_bound_tps
 from workbench.gates import all_gates, find_gate
@@ -54,9 +55,11 @@ def table(folder: RunFolder, name: str) -> Markdown:
     return _table(result.tables[name] if result else [])
 
 
-def figure(folder: RunFolder, name: str) -> Image:
+def figure(folder: RunFolder, name: str) -> HTML:
     """A figure of the run; its evidence stands in its corner."""
-    return Image(filename=str(folder.artifacts / "figures" / f"{name}.png"), width=720, alt=f"figure: {name}")
+    content = base64.b64encode((folder.artifacts / "figures" / f"{name}.png").read_bytes()).decode()
+    # as HTML, because pages made from notebooks drop the alternative text of an image
+    return HTML(f'<img alt="figure: {name}" width="720" src="data:image/png;base64,{content}">')
 
 
 def criteria(folder: RunFolder) -> Markdown:
