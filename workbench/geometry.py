@@ -29,6 +29,9 @@ COMPONENTS = (GATE, UP, DOWN)
 """Order of the components in a record (ExpertMajor v2)."""
 
 _MASK64 = (1 << 64) - 1
+_LARGEST_NUMBER = 2**31
+_MOST_LAYERS = 4096
+_MAY_BE_ZERO = ("seed", "eos_token_id", "mtp_num_hidden_layers")
 
 
 def _split_mix64(value: int) -> int:
@@ -109,6 +112,7 @@ class Geometry:
     """How the routed experts are stored."""
 
     def __post_init__(self) -> None:
+        self._check_numbers()
         if len(self.layer_types) != self.num_hidden_layers:
             raise BadInput(f"layer_types names {len(self.layer_types)} layers, num_hidden_layers is {self.num_hidden_layers}")
         if unknown := set(self.layer_types) - {LINEAR_ATTENTION, INDEXED_ATTENTION}:
@@ -119,15 +123,34 @@ class Geometry:
             raise BadInput(
                 f"ple_layer_ids {list(self.ple_layer_ids)} must lie in 1..{self.num_hidden_layers} (they count from 1)"
             )
+        if self.ple_layer_ids and (self.ple_heads == 0 or self.ple_embed_dim % self.ple_heads):
+            raise BadInput(f"ple_embed_dim {self.ple_embed_dim} must be a multiple of {self.ple_heads} n-gram heads, one or more")
         if self.indexer_budget % self.indexer_compress_ratio:
             raise BadInput("indexer_budget must be a multiple of indexer_compress_ratio")
 
+    def _check_numbers(self) -> None:
+        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self) if field.type is int):
+            low, high = (0 if name in _MAY_BE_ZERO else 1), (2**64 if name == "seed" else _LARGEST_NUMBER)
+            if type(value) is not int or not low <= value < high:
+                raise BadInput(f"config: {name} must be an integer from {low} to {high - 1}, got {str(value)[:40]}")
+
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> "Geometry":
-        """Geometry of a Hugging Face config, nested `text_config` or flat. Raises BadInput naming what is missing."""
+        """Geometry of a Hugging Face config, nested `text_config` or flat. Raises BadInput naming what is missing or wrong."""
+        try:
+            return Geometry._from_config(config)
+        except BadInput:
+            raise
+        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+            raise BadInput(f"this config is not a Qwen4Exp text config: {error}") from None
+
+    @staticmethod
+    def _from_config(config: Mapping[str, Any]) -> "Geometry":
         text = {**config, **config.get("text_config", {})}
         rope = text.get("rope_parameters") or {}
         num_layers = text.get("num_hidden_layers", 0)
+        if num_layers > _MOST_LAYERS:
+            raise BadInput(f"config: num_hidden_layers must be at most {_MOST_LAYERS}, got {num_layers}")
         interval = text.get("full_attention_interval", 4)
         kinds = text.get("layer_types") or [
             INDEXED_ATTENTION if (i + 1) % interval == 0 else LINEAR_ATTENTION for i in range(num_layers)
@@ -144,10 +167,7 @@ class Geometry:
         values = {name: text[name] for name in names if text.get(name) is not None} | derived
         if isinstance(values.get("eos_token_id"), list):
             values["eos_token_id"] = values["eos_token_id"][0]
-        try:
-            return Geometry(**values)
-        except TypeError as error:
-            raise BadInput(f"this config is not a Qwen4Exp text config: {error}") from None
+        return Geometry(**values)
 
     @staticmethod
     def from_folder(folder: Path) -> "Geometry":
@@ -157,7 +177,7 @@ class Geometry:
             config = json.loads(path.read_text())
         except FileNotFoundError:
             raise BadInput(f"no config.json in {folder}: not a checkpoint or store folder") from None
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{path} is not JSON: {error}") from None
         if not isinstance(config, dict):
             raise BadInput(f"{path} is not a config: a JSON object is expected")

@@ -167,7 +167,8 @@ def test_a_disk_that_fills_up_midway(tmp_path, reference, write):
     assert left["full.out"] == ""
     assert left["full.err"].count("\n") == 1
     assert "the disk is full" in left["full.err"]
-    assert "experts.em2.part" in left["left"].split()
+    assert "journal.part" in left["left"].split()
+    assert "manifest.json" not in left["left"].split()
     assert (left["verify.status"], left["verify.err"].count("\n")) == ("3\n", 1)
     assert left["again.status"] == "0\n", left
     assert contents(store) == whole

@@ -165,3 +165,49 @@ def test_a_hostile_store_in_a_process_of_little_memory(patch, tiny_store):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert "Traceback" not in done.stderr
     assert resource.getrlimit(resource.RLIMIT_AS)[1] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"[]", b"[" * 100_000, b'{"hidden_size": ' + b"9" * 5000 + b"}", b"{}", b'{"text_config": [1]}'],
+)
+def test_configs_that_are_none(command, make_checkpoint, tmp_path, content):
+    folder = make_checkpoint("source")
+    (folder / "config.json").write_bytes(content)
+    done = command("pack", folder, "--out", tmp_path / "out")
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert done.peak_bytes < 8 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hidden_size", "a"),
+        ("hidden_size", -1),
+        ("hidden_size", 2**63 - 1),
+        ("hidden_size", 1.5),
+        ("hidden_size", None),
+        ("num_experts", [1]),
+        ("num_hidden_layers", "8"),
+        ("num_hidden_layers", 10**9),
+        ("layer_types", [1, 2, 3]),
+        ("ple_layer_ids", 5),
+        ("ple_layer_ids", ["a"]),
+        ("heads_per_ngram", 3),
+        ("ngram_size", 1),
+        ("ngram_vocab_size_base", 10**15),
+        ("make_ngram_vocab_size_divisible_by", 0),
+        ("rope_parameters", [1]),
+        ("quantization", [1]),
+        ("quantization", {"bits": "x"}),
+        ("eos_token_id", []),
+        ("indexer_compress_ratio", 0),
+    ],
+)
+def test_configs_of_impossible_numbers(command, make_checkpoint, tmp_path, field, value):
+    folder = make_checkpoint("source")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    done = command("pack", folder, "--out", tmp_path / "out")
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert done.peak_bytes < 8 * 2**20
