@@ -17,6 +17,7 @@ from workbench.tracking.notes import run_note
 from workbench.tracking.store import FOLDER_TAG, Store
 
 ARM_COLOURS = {"A": "#4c78a8", "B": "#f58518"}
+"""As `plots.style` has them; written out here, because importing it would import matplotlib."""
 _ARMS = "*/*/arms/*/*/arm/*/*/environment.json"
 _PARTS = ("config.toml", "environment.json", "events.parquet", "result.json")
 _MAX_PARAMS = 15
