@@ -1,6 +1,7 @@
 """What all tests share: planted route traces, and no filing in MLflow."""
 
 import os
+import sys
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,11 @@ from workbench.schema import ROUTE_SCHEMA, Criterion, Evidence, write_routes
 
 # importing MLflow and making a store takes seconds; the tests of tracking ask for it
 os.environ.setdefault("WORKBENCH_TRACKING", "off")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("apple") and sys.platform != "darwin":
+        pytest.skip("runs on a Mac alone")
 
 
 @pytest.fixture(scope="session")

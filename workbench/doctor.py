@@ -140,7 +140,7 @@ def _uncached_reads() -> tuple[Level, str, str]:
         os.fsync(file.fileno())
         table, buffer = FileTable(uncached=True), aligned_buffer(2 * PAGE_BYTES)
         try:
-            got = os.preadv(table.descriptor(table.open(Path(file.name))), [memoryview(buffer)], 0)
+            got = os.preadv(table.descriptor(table.open(Path(file.name))), [buffer.data], 0)
         except (UnmetPrerequisite, OSError) as error:
             return Level.WARN, f"{folder} refuses {way} ({error})", "put data and results on a disk: WORKBENCH_HOME=/path"
         finally:

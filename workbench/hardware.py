@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from workbench.units import KIB
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -64,9 +66,14 @@ def _in_virtual_machine() -> bool:
 
 
 def peak_rss_bytes() -> int:
-    """The kernel's peak resident set of this process (`ru_maxrss`: KiB on Linux, bytes on macOS)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """The kernel's peak resident set of this process.
+
+    On Linux `VmHWM`: `ru_maxrss` there starts at the size of the process that forked this one.
+    """
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return KIB * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def swap_out_bytes() -> int:
