@@ -236,13 +236,13 @@ class Follower:
         return mx.array(wanted.astype(np.uint32))
 
 
-@pytest.fixture
-def compare_with_reference(monkeypatch, decode_all):
+@pytest.fixture(scope="session")
+def compare_with_reference(decode_all):
     """Feeds a window in block lengths; asserts equal choices and logits, returns the logits and the exceptions."""
 
     def compare(loaded, choices, tokens, lengths):
         model, follower = loaded[0], Follower(choices)
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             for layer in model.layers:
                 _follow(patch, follower, layer._router, "choose", "route", layer.index)
                 if layer.kind == INDEXED_ATTENTION:

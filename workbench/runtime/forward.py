@@ -66,9 +66,12 @@ def run_layer(
     """Attention, router, experts and injection of one layer."""
     x = layer.attend(x, state)
     route = layer.route(x)
+    mx.async_eval(route.ids, route.weights)
+    shared = layer.shared(route.hidden)
+    # runs while the host reads the ids and fetches what they name
+    mx.async_eval(shared)
     if observe is not None:
         observe(layer.index, route)
-    shared = layer.shared(route.hidden)
     return layer.combine(x, route, experts.run(layer.index, route.hidden, route.ids), shared)
 
 
