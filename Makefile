@@ -66,7 +66,7 @@ test: lint
 	@$(BIN)/python -m pytest -m "not soak" -n $(WORKERS)
 
 soak: $(VENV)/.develop
-	@$(BIN)/python -m pytest -m soak
+	@HYPOTHESIS_PROFILE=searching $(BIN)/python -m pytest -m soak
 
 bench: $(VENV)/.run
 	@$(BIN)/workbench bench

@@ -6,12 +6,18 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, settings
 
 from workbench.gates.base import Findings, Gate, GateConfig
 from workbench.schema import ROUTE_SCHEMA, Criterion, Evidence, write_routes
 
 # importing MLflow and making a store takes seconds; the tests of tracking ask for it
 os.environ.setdefault("WORKBENCH_TRACKING", "off")
+
+# a slow machine is no failure; the long tests search with fresh randomness
+settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("searching"), derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def pytest_runtest_setup(item):

@@ -1,5 +1,6 @@
 """Verdicts: pass, fail or inconclusive, from criteria whose thresholds were fixed before the run."""
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
@@ -40,7 +41,9 @@ class Criterion(Config):
 
     @property
     def outcome(self) -> Outcome:
-        """Pass when the whole interval satisfies the relation, fail when none of it does, else inconclusive."""
+        """Pass when the whole interval satisfies the relation, fail when none of it does, else (or without one) inconclusive."""
+        if math.isnan(self.low) or math.isnan(self.high):
+            return Outcome.INCONCLUSIVE
         held = [_holds(end, self.relation, self.threshold) for end in (self.low, self.high)]
         if all(held):
             return Outcome.PASS

@@ -1,0 +1,55 @@
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import BadInput
+from workbench.schema import EVENT_SCHEMA, EventLog, fingerprint, read_events
+
+
+def test_events_come_back_as_they_were_added(tmp_path):
+    log = EventLog()
+    log.add(2**62, "token", request=0, phase="decode", position=5)
+    log.add(7, "stage", layer=3, name="gdn", duration_ns=10, value=0.5)
+    assert len(log) == 2
+    log.write(tmp_path / "events.parquet")
+    frame = read_events(tmp_path / "events.parquet")
+    assert dict(frame.schema) == EVENT_SCHEMA
+    assert frame.select("t_ns", "kind", "position", "layer", "value").rows() == [
+        (2**62, "token", 5, None, None),
+        (7, "stage", None, 3, 0.5),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["events.parquet"]
+
+
+def test_no_events_are_a_table_too(tmp_path):
+    EventLog().write(tmp_path / "events.parquet")
+    assert read_events(tmp_path / "events.parquet").height == 0
+
+
+def test_a_column_outside_the_schema_is_refused():
+    log = EventLog()
+    log.add(0, "token", speed=3)
+    with pytest.raises(BadInput, match="'speed' is not in the schema"):
+        log.frame()
+
+
+def test_cleared_events_are_gone():
+    log = EventLog()
+    log.add(0, "mark", name="warm-up")
+    log.clear()
+    assert log.frame().height == 0
+
+
+def test_other_columns_are_refused(tmp_path):
+    path = tmp_path / "events.parquet"
+    pl.DataFrame({"t_ns": [1]}).write_parquet(path, metadata={"events_version": "1"})
+    with pytest.raises(BadInput, match="columns differ"):
+        read_events(path)
+
+
+@given(st.sets(st.integers(0, 2**40), max_size=20), st.data())
+def test_fingerprints_ignore_order_and_add_up(keys, data):
+    shuffled = data.draw(st.permutations(sorted(keys)))
+    half = set(shuffled[: len(shuffled) // 2])
+    assert fingerprint(shuffled) == fingerprint(keys) == fingerprint(half) + fingerprint(keys - half)
