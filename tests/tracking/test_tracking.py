@@ -100,7 +100,7 @@ def test_every_folder_becomes_one_run_of_its_experiment(filed):
 
 def test_a_gates_run_shows_its_verdict_figures_and_series(filed):
     run = filed["gate_b/20260101-000000000-cafe"]
-    assert run["name"] == "mini smoke 20260101-000000000-cafe"
+    assert run["name"] == "inconclusive mini smoke 01-01 00:00:00"
     assert run["times"] == (1767225600000, 1767225601500)
     tags = run["tags"]
     assert {name: tags[name] for name in ("kind", "gate", "profile", "evidence", "verdict", "codes", "machine", "commit")} == {

@@ -1,11 +1,10 @@
 """`workbench track`, `ui` and `lab`: results into MLflow, and the pages to look at them."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from cyclopts import App
 
@@ -49,7 +48,7 @@ def rebuild() -> None:
     _print_filed(tracking.rebuild(runs_folder()))
 
 
-def ui(*, port: int = 5000, anyway: bool = False) -> int:
+def ui(*, port: int = 5000, anyway: bool = False) -> None:
     """Opens MLflow on the results, on this machine only; files new results first.
 
     Example: workbench ui --port 5001
@@ -69,13 +68,13 @@ def ui(*, port: int = 5000, anyway: bool = False) -> int:
     store = Store(runs_folder())
     if not store.is_local:
         print(f"results are on {store.uri}", file=sys.stderr)
-        return 0
+        return
     track(runs_folder(), store)
     print(f"MLflow: http://127.0.0.1:{port}/?workflowType=machine_learning (Ctrl-C ends it)", file=sys.stderr)
-    return _serve(store.server_command(port), os.environ | store.server_environment)
+    _become(store.server_command(port), os.environ | store.server_environment)
 
 
-def lab(*, browser: bool = True) -> int:
+def lab(*, browser: bool = True) -> None:
     """Opens JupyterLab on the notebooks.
 
     Example: workbench lab
@@ -86,7 +85,7 @@ def lab(*, browser: bool = True) -> int:
         Open a browser as well; --no-browser prints the address only.
     """
     command = [sys.executable, "-m", "jupyterlab", str(home() / "notebooks"), *([] if browser else ["--no-browser"])]
-    return _serve(command, os.environ | {"WORKBENCH_RUNS": str(runs_folder())})
+    _become(command, os.environ | {"WORKBENCH_RUNS": str(runs_folder())})
 
 
 def file_results(root: Path) -> None:
@@ -118,8 +117,8 @@ def _print_filed(filed: Sequence["Filed"]) -> None:
         print("nothing new")
 
 
-def _serve(command: list[str], environment: dict[str, str]) -> int:
-    try:
-        return subprocess.run(command, env=environment, check=False).returncode
-    except KeyboardInterrupt:
-        return 0
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """The server takes this process's place, so that every signal reaches it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(command[0], command, environment)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,11 +102,19 @@ def _log_tables(store: Store, run_id: str, tables: Mapping[str, Sequence[Mapping
         return
     with tempfile.TemporaryDirectory() as folder:
         for name, rows in filled.items():
-            content = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}
+            data = [[_plain(cell) for cell in row.values()] for row in rows]
+            content = {"columns": list(rows[0]), "data": data}
             (Path(folder) / f"{name}.json").write_text(json.dumps(content))
         store.client.log_artifacts(run_id, folder, "tables")
     listed = [{"path": f"tables/{name}.json", "type": "table"} for name in filled]
     store.client.set_tag(run_id, "mlflow.loggedArtifacts", json.dumps(listed))
+
+
+def _plain(cell: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    if not isinstance(cell, float):
+        return cell
+    return _rounded(cell) if math.isfinite(cell) else str(cell)
 
 
 def _experiment(kind: str) -> tuple[str, str]:
@@ -118,11 +127,14 @@ def _experiment(kind: str) -> tuple[str, str]:
 
 
 def _name(about: Mapping[str, Any], result: Result | None) -> str:
-    """`<cohort>-<position><arm>` for an arm of a cohort, so that any sort gives A B B A; else its profile and start."""
+    """`<cohort>-<position><arm>` for an arm of a cohort, so that any sort gives A B B A; else its verdict and start."""
     tags = {**about["tags"], **(result.tags if result else {})}
     if {"cohort", "position", "arm"} <= tags.keys():
         return f"{tags['cohort']}-{tags['position']}{tags['arm']}"
-    return f"{about['profile']}{' smoke' if tags.get('smoke') == 'true' else ''} {about['run_id']}"
+    word = result.verdict.outcome.value if result and result.verdict else tags.get("arm", "")
+    words = [word, about["profile"], "smoke" if tags.get("smoke") == "true" else ""]
+    started = time.strftime("%m-%d %H:%M:%S", time.gmtime(about["started_unix_s"]))
+    return " ".join([*filter(None, words), started])
 
 
 def _tags(place: str, folder: RunFolder, about: Mapping[str, Any], result: Result | None) -> dict[str, str]:
