@@ -3,7 +3,7 @@
 Routed experts and n-gram tables are not here; whoever runs the stages brings their values.
 """
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 
 import mlx.core as mx
 import numpy as np
@@ -21,8 +21,8 @@ from workbench.model.weights import Weights, joined
 class Model:
     """The trunk, its head and, where the checkpoint has one, the MTP head."""
 
-    def __init__(self, geometry: Geometry, weights: Mapping[str, mx.array]) -> None:
-        """`weights`: trunk tensors under their Hugging Face names. Raises BadInput naming the first one missing."""
+    def __init__(self, geometry: Geometry, weights: MutableMapping[str, mx.array]) -> None:
+        """`weights`: trunk tensors by Hugging Face names, taken out as read. Raises BadInput naming the first one missing."""
         self.geometry = geometry
         tensors = Weights(weights)
         rotaries = Rotary(geometry, geometry.head_dim), Rotary(geometry, geometry.indexer_head_dim)

@@ -1,6 +1,6 @@
 """Trunk tensors by their Hugging Face names, handed out in the form that the CPU multiplies fastest."""
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 
 import mlx.core as mx
 
@@ -10,7 +10,7 @@ from workbench.errors import BadInput
 class Weights:
     """The tensors of a checkpoint's trunk below one prefix, as float32."""
 
-    def __init__(self, tensors: Mapping[str, mx.array], prefix: str = "") -> None:
+    def __init__(self, tensors: MutableMapping[str, mx.array], prefix: str = "") -> None:
         self._tensors = tensors
         self._prefix = prefix
 
@@ -29,8 +29,9 @@ class Weights:
             raise BadInput(f"the checkpoint lacks the tensor {self._prefix + name}") from None
 
     def array(self, name: str) -> mx.array:
-        """The tensor in float32, any shape; read now, so that loading holds one tensor twice at most."""
+        """The tensor in float32, any shape. It is read now and taken out, so that loading holds one tensor twice at most."""
         tensor = self.stored(name).astype(mx.float32)
+        del self._tensors[self._prefix + name]
         mx.eval(tensor)
         return tensor
 

@@ -98,16 +98,17 @@ class StreamedEngine:
         self.step = Step()
         self._least, self.budget = _plan(self.store, config)
         geometry = self.store.geometry
+        # before the pools, whose memory must not add to what loading holds for a moment
+        before = mx.get_active_memory()
+        self.model = Model(geometry, load_tensors(self.store.resident_path))
+        self.resident_bytes = mx.get_active_memory() - before
+        """Trunk weights as they are held in memory."""
         self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
         self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
         threads = {"expert": config.expert_threads, "ple": config.ple_threads}
         self.reader = PreadReader(PreadConfig(uncached=config.uncached, threads=threads))
         try:
             self._connect(geometry)
-            before = mx.get_active_memory()
-            self.model = Model(geometry, load_tensors(self.store.resident_path))
-            self.resident_bytes = mx.get_active_memory() - before
-            """Trunk weights as they are held in memory."""
         except BaseException:
             self.reader.close()
             raise
