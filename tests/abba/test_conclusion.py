@@ -105,7 +105,7 @@ def test_conditions_say_what_the_verdict_rests_on():
     assert conditions[0] == "profile mini, cache state cold_store"
     assert "emulated: no physical verdict" in conditions
     assert any(line.startswith("virtual machine") for line in conditions)
-    assert "this machine does not tell its source, mode, thermal" in conditions
+    assert "this machine does not tell its power source, power mode, thermal state" in conditions
 
 
 def test_the_conclusion_depends_on_the_records_alone():

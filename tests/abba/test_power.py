@@ -40,4 +40,4 @@ def test_changes_are_named():
     assert before.differences(before.model_copy(update={"source": "battery"})) == ["power source went from mains to battery"]
     assert "throttled" in before.heat(before.model_copy(update={"throttle_count": 2}))
     assert "heat" in before.heat(before.model_copy(update={"thermal": "throttled"}))
-    assert PowerState().unknown == ["source", "mode", "thermal"]
+    assert PowerState().unknown == ["power source", "power mode", "thermal state"]

@@ -163,7 +163,8 @@ def _summary(config: AbbaConfig, found: Claim, result: Estimate, bytes_ratio: fl
         span = f" ({100 * result.confidence:g} % interval {low} to {high})"
     figures = f"{_signed(math.expm1(result.mean))} in {config.metric}{span}, {result.num_cohorts} cohorts"
     if config.is_null:
-        return f"A against A: {'a difference was found' if _null_outcome(found) is Outcome.FAIL else 'no difference'}: {figures}"
+        least = f"no difference of {config.minimum_effect:.1%} or more"
+        return f"A against A: {'a difference' if _null_outcome(found) is Outcome.FAIL else least}: {figures}"
     text = {
         Claim.BETTER: "B is better",
         Claim.WORSE: "B is worse",

@@ -40,7 +40,8 @@ class PowerState(Config):
     @property
     def unknown(self) -> list[str]:
         """Names of what this machine doesn't tell."""
-        return [name for name in ("source", "mode", "thermal") if getattr(self, name) == "unknown"]
+        words = {"source": "power source", "mode": "power mode", "thermal": "thermal state"}
+        return [word for name, word in words.items() if getattr(self, name) == "unknown"]
 
 
 def power_state() -> PowerState:

@@ -14,6 +14,7 @@ ArmName = Literal["1A", "2B", "3B", "4A"]
 ORDER: tuple[ArmName, ...] = ("1A", "2B", "3B", "4A")
 """Positions of a cohort: position before arm, so that any sort gives the run order."""
 
+_HOW_LONG = ("cohorts", "max_cohorts", "warmups", "arm_timeout_s")
 ARM_COMMAND = ("{python}", "-m", "workbench.cli", "generate", "--config", "{plan}", "--json")
 
 
@@ -59,6 +60,11 @@ class AbbaConfig(Config):
     def is_null(self) -> bool:
         """A against A."""
         return not self.change
+
+    @property
+    def question(self) -> str:
+        """SHA-256 of what is asked: a later series with the same plans, metric and cache state supersedes an earlier one."""
+        return self.model_copy(update=dict.fromkeys(_HOW_LONG, 1)).digest
 
 
 class Code(StrEnum):

@@ -155,6 +155,7 @@ def _tags(config: AbbaConfig) -> dict[str, str]:
         "metric": config.metric,
         "change": ", ".join(config.change) or "none (A against A)",
         "cache_state": config.cache_state.value,
+        "question": config.question[:12],
     }
 
 

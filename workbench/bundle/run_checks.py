@@ -142,6 +142,9 @@ def first_difference(said: Mapping[str, object], found: Mapping[str, object]) ->
         here, there = said.get(name), found.get(name)
         if isinstance(here, float) and isinstance(there, float) and _same(here, there):
             continue
-        if here != there:
+        if isinstance(here, Mapping) and isinstance(there, Mapping):
+            if inner := first_difference(here, there):
+                return f"{name}.{inner}"
+        elif here != there:
             return f"{name} is {here!r}, the records give {there!r}"
     return ""

@@ -80,7 +80,8 @@ def _check_verdict(config: AbbaConfig, cohorts: Sequence[CohortRecord], folder: 
     if difference := first_difference(dict(result.metrics), dict(found.metrics)):
         yield failed("metrics of the comparison", difference)
     else:
-        yield ok("metrics of the comparison", f"ratio {result.metrics.get('effect/ratio', float('nan')):.4f}")
+        ratio = result.metrics.get("effect/ratio")
+        yield ok("metrics of the comparison", "no cohort counts" if ratio is None else f"ratio {ratio:.4f}")
     if result.verdict is None:
         yield failed("verdict", "the result has none")
     elif result.verdict != found.verdict:

@@ -10,13 +10,17 @@ from workbench.cli.output import print_json, print_table
 from workbench.cli.track import file_results
 from workbench.config import read_toml
 from workbench.errors import BadInput
-from workbench.paths import runs_folder
+from workbench.paths import home, runs_folder
 from workbench.schema import RunFolder, list_runs
 
 
 def register(app: App) -> None:
     """Adds the commands."""
     app.command(abba)
+    app.command(verdicts)
+    app.command(report)
+    app.command(bundle)
+    app.command(check)
 
 
 def abba(
@@ -82,6 +86,101 @@ def abba(
     assert result is not None
     assert result.verdict is not None
     return result.verdict.outcome.exit_code
+
+
+def verdicts(*, everything: Annotated[bool, Parameter(name="--all", negative=())] = False, json: bool = False) -> None:
+    """Lists the verdicts: what each allows, its codes and what it rests on. None is ever overwritten, only superseded.
+
+    Example: workbench verdicts --all
+
+    Parameters
+    ----------
+    everything
+        Show those as well that a newer verdict on the same question superseded.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.report.runs import read_runs
+    from workbench.report.verdicts import collect_verdicts
+
+    entries = collect_verdicts(read_runs(runs_folder()))
+    shown = [entry for entry in entries if everything or entry.is_current]
+    if json:
+        documents = [entry.row() | {"criteria": entry.verdict.model_dump(mode="json")["criteria"]} for entry in shown]
+        print_json("verdicts", {"verdicts": documents})
+        return
+    print_table([entry.row() for entry in shown])
+    if hidden := len(entries) - len(shown):
+        _say(f"{hidden} superseded ones are not shown (--all shows them)")
+
+
+def report(*, out: Path | None = None, profile: str = "mini") -> None:
+    """Renders one self-contained HTML page from all results; its address is printed.
+
+    Example: workbench report --out report.html
+
+    Parameters
+    ----------
+    out
+        The file: runs/report.html where nothing is said.
+    profile
+        Whose gates are shown.
+    """
+    from workbench.doctor import unproven
+    from workbench.report.page import write_report
+
+    claims = unproven(home() / "tests")
+    print(write_report(runs_folder(), out or runs_folder() / "report.html", profile=profile, claims=claims))
+
+
+def bundle(run: str, *, out: Path | None = None) -> None:
+    """Puts a finished run with its arms, raw events and digests into one file that anybody can check.
+
+    Example: workbench bundle abba/20261130-004700628-daaa
+
+    Parameters
+    ----------
+    run
+        Its folder, <kind>/<id>, or the beginning of its id.
+    out
+        The file: <kind>-<id>.bundle.tar in this folder where nothing is said.
+    """
+    from workbench.bundle.make import SUFFIX, make_bundle
+
+    folder = find_run(run)
+    target = out or Path(f"{folder.path.parent.name}-{folder.path.name}{SUFFIX}")
+    manifest = make_bundle(folder, target)
+    print(target)
+    _say(f"{len(manifest.files)} files; quote this beside it: content digest {manifest.content_digest}")
+    _say(f"anybody checks it with: workbench check {target.name}")
+
+
+def check(file: Path, *, json: bool = False) -> int:
+    """Computes verdict, metrics and digests of a bundle again from its raw events, and says what it could not check.
+
+    Exit status: 0 when nothing failed, 1 when something did, 2 for a file that is no harmless bundle.
+
+    Example: workbench check abba-20261130-004700628-daaa.bundle.tar
+
+    Parameters
+    ----------
+    file
+        The bundle.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.bundle import State, check_bundle
+
+    manifest, checks = check_bundle(file)
+    rows = [{"what": each.what, "state": each.state.value, "detail": each.detail} for each in checks]
+    failed = [each for each in checks if each.state is State.FAILED]
+    if json:
+        print_json("check", {"file": str(file), "content_digest": manifest.content_digest, "passed": not failed, "checks": rows})
+        return int(bool(failed))
+    print_table(rows, f"{manifest.kind}/{manifest.run_id}, made by workbench {manifest.workbench}")
+    counts = {state: sum(each.state is state for each in checks) for state in State}
+    print("\n" + ", ".join(f"{count} {state.value}" for state, count in counts.items()))
+    return int(bool(failed))
 
 
 def find_run(name: str, kind: str | None = None) -> RunFolder:

@@ -1,0 +1,90 @@
+"""Where the time of a decoded token goes, beside the bound. Waits are the timed run's, stages its attribution run's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from workbench.report.runs import Run
+from workbench.schema import read_events
+from workbench.units import NS_PER_MS
+
+_BEFORE = ("ple", "gdn", "qsa", "router")
+_BEHIND = ("shared", "gate_up", "down", "head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a token's time."""
+
+    key: str
+    """Names its colour."""
+    name: str
+    """In words."""
+    ms: float
+    """Milliseconds a token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waterfall:
+    """One run's token."""
+
+    run: Run
+    token_ms: float
+    """Mean interval between decoded tokens."""
+    parts: tuple[Part, ...]
+    """They add up to the token."""
+    readback_ms: float
+    """Time the host waited for router ids; it lies within the compute before the router."""
+    bound_ms: float | None
+    """The dependency bound; None without an attribution run."""
+    bytes_per_token: float
+    """Demand plus wasted."""
+
+
+def waterfall(run: Run) -> Waterfall | None:
+    """Of a run with at least two decoded tokens, else None."""
+    if run.result is None or "e2e/decode_tps" not in run.result.metrics:
+        return None
+    decode = read_events(run.folder.path / "events.parquet").filter(phase="decode")
+    tokens = decode.filter(kind="token").sort("t_ns")
+    if tokens.height < 2:
+        return None
+    token_ms = 1000 / run.result.metrics["e2e/decode_tps"]
+    waits = decode.filter(kind="wait")
+    expert_ms, ple_ms = (_per_token_ms(waits.filter(store=store), tokens) for store in ("expert", "ple"))
+    predictor_ms = _per_token_ms(decode.filter(kind="stage", name="predictor"), tokens)
+    compute = _compute(run.result.metrics, max(token_ms - expert_ms - ple_ms - predictor_ms, 0.0))
+    metrics = run.result.metrics
+    return Waterfall(
+        run=run,
+        token_ms=token_ms,
+        parts=(
+            *compute,
+            Part(key="predictor", name="predictor", ms=predictor_ms),
+            Part(key="expert", name="exposed expert wait", ms=expert_ms),
+            Part(key="ple", name="exposed PLE wait", ms=ple_ms),
+        ),
+        readback_ms=_per_token_ms(decode.filter(kind="readback"), tokens),
+        bound_ms=metrics.get("e2e/dependency_bound_ms"),
+        bytes_per_token=metrics.get("e2e/demand_bytes_per_token", 0.0) + metrics.get("e2e/wasted_bytes_per_token", 0.0),
+    )
+
+
+def _per_token_ms(events: pl.DataFrame, tokens: pl.DataFrame) -> float:
+    """Of the intervals that `decode_tps` counts: events after the first token, over the tokens behind it."""
+    inside = events.filter(pl.col("t_ns") >= tokens["t_ns"][0])
+    return float(inside["duration_ns"].fill_null(0).sum()) / NS_PER_MS / (tokens.height - 1)
+
+
+def _compute(metrics: Mapping[str, float], compute_ms: float) -> tuple[Part, ...]:
+    """Compute by stage. An evaluation after each stage takes longer, so stages are scaled to fit; what is left is the host."""
+    before, behind = (sum(metrics.get(f"overlap/stage_{name}_ms", 0.0) for name in names) for names in (_BEFORE, _BEHIND))
+    if not before + behind:
+        return (Part(key="host", name="compute, read-back and host (no attribution run)", ms=compute_ms),)
+    scale = min(1.0, compute_ms / (before + behind))
+    return (
+        Part(key="before", name="compute before the router", ms=scale * before),
+        Part(key="behind", name="experts and head", ms=scale * behind),
+        Part(key="host", name="host", ms=max(compute_ms - scale * (before + behind), 0.0)),
+    )
