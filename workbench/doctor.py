@@ -199,12 +199,13 @@ def _prompts() -> tuple[Level, str, str]:
 
 def _mini_store() -> tuple[Level, str, str]:
     folder = paths.store_folder("mini")
-    if not folder.exists():
-        return Level.WARN, "not packed yet", f"workbench pack {paths.bundled_model()} --out {folder}"
+    pack = f"workbench pack {paths.bundled_model()} --out {folder}"
     try:
         open_store(folder)
+    except UnmetPrerequisite:
+        return Level.WARN, "not packed yet", pack
     except BadInput as error:
-        return Level.FAIL, str(error), f"rm -r {folder}, then workbench pack {paths.bundled_model()} --out {folder}"
+        return Level.FAIL, str(error), f"rm -r {folder}, then {pack}"
     return Level.OK, str(folder), ""
 
 

@@ -1,5 +1,6 @@
 """The `workbench` command. Results go to stdout, progress and logs to stderr; exit statuses: DESIGN.md section 13."""
 
+import os
 import sys
 
 from cyclopts import App, CycloptsError
@@ -37,6 +38,10 @@ def run(tokens: list[str]) -> int:
     except KeyboardInterrupt:
         print("workbench: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # whoever reads the output (head, less) has seen enough; nothing may be flushed into the closed pipe at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _command(tokens: list[str]) -> str:
