@@ -3,8 +3,9 @@ import pytest
 
 from workbench.config import ConfigError
 from workbench.errors import BadInput
+from workbench.experiments import trace
 from workbench.experiments.trace import ROUTES_NAME, TraceConfig, choose_prompts, record_trace
-from workbench.schema import Evidence, read_routes
+from workbench.schema import Evidence, Status, list_runs, read_routes
 
 
 def test_a_trace_holds_every_layer_of_every_token(mini_store, tmp_path):
@@ -38,6 +39,28 @@ def test_settings_repeat_a_trace_whatever_the_cache(mini_store, tmp_path):
     ]
     assert traces[0].equals(traces[1])
     assert not traces[0].equals(traces[2])
+
+
+def test_an_interrupted_trace_goes_on_with_the_request_it_was_in(mini_store, tmp_path, monkeypatch):
+    config = TraceConfig(requests=3, tokens=2)
+    whole, _ = read_routes(record_trace(config, root=tmp_path / "whole").artifacts / ROUTES_NAME)
+    record = trace.RouteRecorder.record
+
+    def interrupt(self, step, *rest):
+        if step.request == 2 and step.phase == "decode":
+            raise KeyboardInterrupt
+        record(self, step, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trace.RouteRecorder, "record", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            record_trace(config, root=tmp_path)
+    [earlier] = list_runs(tmp_path, "trace")
+    assert earlier.status is Status.INTERRUPTED
+    resumed = record_trace(config, root=tmp_path, earlier=earlier)
+    assert resumed.result.tags["taken_over"] == "2"
+    assert read_routes(resumed.artifacts / ROUTES_NAME)[0].equals(whole)
+    assert [path.name for path in resumed.artifacts.iterdir()] == [ROUTES_NAME]
 
 
 def test_prompts_come_in_turn_from_the_families():

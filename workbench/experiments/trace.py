@@ -1,9 +1,9 @@
 """A trace run: requests decoded on the exact target, the native router's choices written down."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,7 @@ from workbench.runtime.streamed import Step
 from workbench.schema import ROUTE_SCHEMA, Evidence, RunFolder, write_routes
 
 ROUTES_NAME = "routes.parquet"
+_PARTS_NAME = "parts"
 
 
 class TraceConfig(Config):
@@ -46,76 +47,104 @@ class TraceConfig(Config):
 
 
 class RouteRecorder:
-    """Collects the rows of a route trace."""
+    """Collects the rows of one request's routes."""
 
-    def __init__(self) -> None:
-        self.prompt: Prompt | None = None
-        self._parts: list[dict[str, Any]] = []
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self._passes: list[tuple[Step, int, np.ndarray, np.ndarray, np.ndarray]] = []
 
     def record(self, step: Step, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> None:
         """A `RouteSink`: takes one layer of one pass."""
-        part = {"step": replace(step), "prompt": self.prompt, "layer": layer}
-        self._parts.append(part | {"tokens": tokens, "ids": ids.astype(np.int16), "weights": weights.astype(np.float32)})
+        self._passes.append((replace(step), layer, tokens, ids.astype(np.int16), weights.astype(np.float32)))
 
     def frame(self) -> pl.DataFrame:
-        """Everything recorded, in `ROUTE_SCHEMA`, by request, position and layer."""
-        if not self._parts:
-            return pl.DataFrame(schema=ROUTE_SCHEMA)
-        frame = pl.concat([self._rows(part) for part in self._parts])
-        return frame.sort("request", "position", "layer", maintain_order=True)
+        """Everything recorded, in `ROUTE_SCHEMA`, by position and layer."""
+        frames = [pl.DataFrame(schema=ROUTE_SCHEMA), *(self._rows(*each) for each in self._passes)]
+        return pl.concat(frames).sort("position", "layer", maintain_order=True)
 
-    @staticmethod
-    def _rows(part: dict[str, Any]) -> pl.DataFrame:
-        step, prompt, num_tokens = part["step"], part["prompt"], len(part["tokens"])
+    def _rows(self, step: Step, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> pl.DataFrame:
+        num_tokens = len(tokens)
         return pl.DataFrame(
             {
                 "request": [step.request] * num_tokens,
-                "family": [prompt.family] * num_tokens,
-                "split": [prompt.split] * num_tokens,
+                "family": [self._prompt.family] * num_tokens,
+                "split": [self._prompt.split] * num_tokens,
                 "phase": [step.phase] * num_tokens,
                 "position": np.arange(step.position, step.position + num_tokens),
-                "layer": [part["layer"]] * num_tokens,
-                "token_id": part["tokens"],
-                "experts": part["ids"].tolist(),
-                "weights": part["weights"].tolist(),
+                "layer": [layer] * num_tokens,
+                "token_id": tokens,
+                "experts": ids.tolist(),
+                "weights": weights.tolist(),
             },
             schema=ROUTE_SCHEMA,
         )
 
 
-def record_trace(config: TraceConfig, root: Path | None = None) -> RunFolder:
-    """Decodes the requests and leaves `artifacts/routes.parquet` in a result folder of kind `trace`."""
+def record_trace(
+    config: TraceConfig, root: Path | None = None, *, tags: Mapping[str, str] | None = None, earlier: RunFolder | None = None
+) -> RunFolder:
+    """Decodes the requests and leaves `artifacts/routes.parquet` in a result folder of kind `trace`.
+
+    Args:
+        config: what to record.
+        root: folder of all results.
+        tags: further tags of the run.
+        earlier: an interrupted run of the same configuration; the requests that it finished are taken over.
+    """
     prompts = choose_prompts(config)
-    folder = RunFolder.create(
-        root or runs_folder(), "trace", config, profile=config.profile, evidence=Evidence.TRACE, tags={"split": config.split}
-    )
-    recorder = RouteRecorder()
+    tags = {**(tags or {}), "split": config.split}
+    folder = RunFolder.create(root or runs_folder(), "trace", config, profile=config.profile, evidence=Evidence.TRACE, tags=tags)
     with folder, StreamedEngine(store_folder(config.profile), config.runtime, folder.events) as engine:
-        tokenizer = load_tokenizer(config.profile)
-        with progress("trace", len(prompts) * config.tokens) as advance:
-            for request, prompt in enumerate(prompts):
-                recorder.prompt = prompt
-                for _ in _decode(config, engine, tokenizer, request, recorder):
-                    advance(1)
+        parts = folder.artifacts / _PARTS_NAME
+        taken = _take_over(earlier, parts)
+        _record_requests(config, engine, prompts, parts)
         engine.close()
         geometry = engine.model.geometry
         write_routes(
-            recorder.frame(),
+            pl.concat([pl.read_parquet(path) for path in sorted(parts.iterdir())]),
             folder.artifacts / ROUTES_NAME,
             num_layers=geometry.num_hidden_layers,
             num_experts=geometry.num_experts,
             top_k=geometry.num_experts_per_tok,
         )
-        tags = engine.identity | {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts)}
-        folder.finish(metrics=run_metrics(folder.events.frame()), tags=tags)
+        shutil.rmtree(parts)
+        made = {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts), "taken_over": str(taken)}
+        folder.finish(metrics=run_metrics(folder.events.frame()), tags=engine.identity | made)
     return folder
 
 
-def _decode(config: TraceConfig, engine: Engine, tokenizer: Tokenizer, request: int, recorder: RouteRecorder) -> Iterator[object]:
-    assert recorder.prompt is not None
+def _take_over(earlier: RunFolder | None, parts: Path) -> int:
+    """Copies what an earlier run recorded of whole requests; returns how many."""
+    parts.mkdir()
+    done = sorted((earlier.artifacts / _PARTS_NAME).glob("*.parquet")) if earlier else []
+    for path in done:
+        shutil.copy(path, parts)
+    return len(done)
+
+
+def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prompt], parts: Path) -> None:
+    """One file a request, so that an interrupted run keeps those that are whole."""
+    tokenizer = load_tokenizer(config.profile)
+    with progress("trace", len(prompts) * config.tokens) as advance:
+        for request, prompt in enumerate(prompts):
+            part = parts / f"{request:06d}.parquet"
+            if part.exists():
+                advance(config.tokens)
+                continue
+            recorder = RouteRecorder(prompt)
+            for _ in _decode(config, engine, tokenizer, request, prompt, recorder):
+                advance(1)
+            unfinished = part.with_suffix(".part")
+            recorder.frame().write_parquet(unfinished)
+            unfinished.replace(part)
+
+
+def _decode(
+    config: TraceConfig, engine: Engine, tokenizer: Tokenizer, request: int, prompt: Prompt, recorder: RouteRecorder
+) -> Iterator[object]:
     session = Session(engine, request=request, route_sink=recorder.record)
     sampling = config.sampling.model_copy(update={"seed": config.sampling.seed + request})
-    return generate(session, encode(tokenizer, recorder.prompt.text), config.tokens, Sampler(sampling))
+    return generate(session, encode(tokenizer, prompt.text), config.tokens, Sampler(sampling))
 
 
 def choose_prompts(config: TraceConfig) -> list[Prompt]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.experiments.trace import ROUTES_NAME, TraceConfig, record_trace
 from workbench.gates.base import find_result
-from workbench.gates.stage import file_digest, stage_of
+from workbench.gates.stage import Stage, file_digest, stage_of
 from workbench.geometry import FLASH_NEXT, Geometry, slice_config
 from workbench.paths import bundled_model, data_folder, store_folder
+from workbench.schema import RunFolder, Status, list_runs
 from workbench.stores.manifest import MANIFEST_NAME
 
 _MAKE_STORE = {
@@ -49,9 +50,17 @@ class TraceSource:
         stage = stage_of(self.recording, self.inputs(), record_trace.__module__)
         folder, _ = find_result(root, "trace", stage)
         if folder is None:
-            folder = record_trace(self.recording, root)
+            earlier = _interrupted(root, stage)
+            folder = record_trace(self.recording, root, tags={"stage": stage.key}, earlier=earlier)
             stage.write(folder)
         return folder.artifacts / ROUTES_NAME
+
+
+def _interrupted(root: Path, stage: Stage) -> RunFolder | None:
+    """The newest recording of this stage that did not finish; its whole requests need not be recorded again."""
+    runs = [run for run in list_runs(root, "trace") if run.environment["tags"].get("stage") == stage.key]
+    open_runs = [run for run in runs if run.status in (Status.INTERRUPTED, Status.ABANDONED)]
+    return open_runs[-1] if open_runs else None
 
 
 def ensure_store(profile: str) -> None:
