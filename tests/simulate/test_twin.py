@@ -1,0 +1,191 @@
+"""The twin keeps time by hand-computed figures, decides like the replay, and is the same twice."""
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench.analysis.run_metrics import run_metrics
+from workbench.errors import BadInput
+from workbench.schema import EVENT_SCHEMA
+from workbench.schema.envelopes import Envelope
+from workbench.simulate.events import array_events, route_frame
+from workbench.simulate.passes import passes
+from workbench.simulate.prefetchers import PrefetchConfig, make_prefetcher
+from workbench.simulate.replay import miss_counts
+from workbench.simulate.stages import StageTimes
+from workbench.simulate.synthetic import RouteModel, synthetic_routes
+from workbench.simulate.twin import Twin, TwinConfig
+
+# one read alone takes 10 us + 1 us a page; the pipe lets a page through in 1 us
+ENVELOPE = Envelope(name="toy", device="none", source="test", latency_us=10, stream_gbps=4.096, bandwidth_gbps=4.096, iops=1e9)
+RECORD_BYTES = 4096 * 9  # and a page for the window: 10 us in the pipe, 20 us alone
+MODEL = RouteModel(num_layers=6, num_experts=64, top_k=4, num_early_layers=1)
+STAGES = StageTimes.uniform(6, 0.3)
+
+
+def decode_passes(routes):
+    return list(passes(route_frame(np.array(routes), family="toy"), 64, tile=8))
+
+
+def toy(**columns):
+    return TwinConfig(**{"record_bytes": RECORD_BYTES, "num_experts": 64, "policy": "lru", "num_slots": 60} | columns)
+
+
+@pytest.fixture(scope="module")
+def routes():
+    return synthetic_routes(MODEL, num_requests=2, num_tokens=60, seed=0)
+
+
+def run(routes, **columns):
+    return Twin(toy(**columns), STAGES, ENVELOPE).run(decode_passes(routes)).frame()
+
+
+def token_ns(frame):
+    return frame.filter(kind="token")["duration_ns"].to_numpy()
+
+
+def test_a_token_by_hand():
+    stages = StageTimes(source="test", pre_router_us=(100, 200), shared_us=(5, 5), experts_us=(40, 60), head_us=7)
+    layers = decode_passes([[[[0, 1], [2, 3]], [[0, 1], [2, 9]]]])
+    for order, expected_us in {
+        # two reads at once: the second leaves the pipe when the first one's own 20 us are over
+        "barrier": [(100 + 20 + 45) + (200 + 20 + 65) + 7, (100 + 45) + (200 + 20 + 65) + 7],
+        # the shared expert hides 5 of the 20 us; in the last layer shared and first expert hide all of them
+        "ready": [(100 + 20 + 40) + (200 + 20 + 60) + 7, (100 + 5 + 40) + (200 + 5 + 60) + 7],
+    }.items():
+        frame = Twin(toy(order=order), stages, ENVELOPE).run(layers).frame()
+        assert (token_ns(frame) / 1000).tolist() == pytest.approx(expected_us), order
+
+
+def test_events_have_the_live_schema_and_metrics(routes):
+    frame = run(routes, ple_pages=3)
+    assert dict(frame.schema) == EVENT_SCHEMA
+    metrics = run_metrics(frame)
+    assert metrics["e2e/decode_tps"] > 0
+    assert metrics["ple/page_misses"] == 3 * 120
+    assert metrics["overlap/io_wall_ms"] >= metrics["overlap/exposed_wait_ms"] > 0
+
+
+def test_the_same_seed_gives_the_same_events(routes):
+    columns = {"prefetch": PrefetchConfig(kind="oracle", recall=0.7, precision=0.6, lead_layers=2), "ple_pages": 2}
+    first, again, other = (run(routes, seed=seed, **columns) for seed in (1, 1, 2))
+    assert first.equals(again)
+    assert not first.equals(other)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfru", "arc", "s3-fifo", "score"])
+def test_without_predictions_it_misses_what_the_replay_misses(routes, policy):
+    demands = run(routes, policy=policy).filter(kind="demand", store="expert")
+    assert demands["misses"].to_list() == miss_counts(array_events(routes, 64), 60, policy).tolist()
+    assert demands["joined"].sum() == 0
+
+
+def test_compute_and_waits_add_up(routes):
+    frame = run(routes)
+    waited = frame.filter(kind="wait")["duration_ns"].sum()
+    compute = sum(STAGES.token_ns for _ in range(120))
+    assert token_ns(frame).sum() == pytest.approx(compute + waited, abs=120 * 6 * 4)
+
+
+def test_reads_while_compute_goes_on_shorten_the_token(routes):
+    barrier, ready = (token_ns(run(routes, order=order)).sum() for order in ("barrier", "ready"))
+    assert STAGES.token_ns * 120 < ready < barrier
+
+
+def test_a_perfect_oracle_hides_what_the_disk_can_carry(routes):
+    none = run_metrics(run(routes))
+    perfect = run_metrics(run(routes, prefetch=PrefetchConfig(kind="oracle", lead_layers=1)))
+    noisy = run_metrics(run(routes, prefetch=PrefetchConfig(kind="oracle", lead_layers=1, recall=0.5, precision=0.5)))
+    assert perfect["overlap/exposed_wait_ms"] < 0.2 * none["overlap/exposed_wait_ms"]
+    assert perfect["overlap/exposed_wait_ms"] < noisy["overlap/exposed_wait_ms"] < none["overlap/exposed_wait_ms"]
+    assert perfect["storage/expert_wasted_bytes"] == 0 < noisy["storage/expert_wasted_bytes"]
+    # no foresight reads faster than the disk
+    slow = ENVELOPE.model_copy(update={"bandwidth_gbps": 0.4096})
+    frame = Twin(toy(prefetch=PrefetchConfig(kind="oracle")), STAGES, slow).run(decode_passes(routes)).frame()
+    num_reads = frame.filter(kind="ticket").height
+    assert token_ns(frame).sum() == pytest.approx(num_reads * 100_000, rel=0.1)
+    assert token_ns(frame).sum() >= num_reads * 100_000 - 20_000
+
+
+def test_a_cache_that_holds_everything_waits_only_for_first_uses(routes):
+    frame = run(routes, num_slots=6 * 64)
+    assert frame.filter(kind="demand")["misses"].sum() == len(np.unique(array_events(routes, 64)))
+    assert token_ns(run(np.repeat(routes[:1, :1], 5, axis=1)))[1:].tolist() == [STAGES.token_ns] * 4
+
+
+def test_prompts_run_in_tiles_and_larger_unions_in_parts(routes):
+    frame = route_frame(routes[:1], family="toy").with_columns(
+        phase=pl.when(pl.col("position") < 20).then(pl.lit("prefill")).otherwise(pl.lit("decode"))
+    )
+    tiles = list(passes(frame, 64, tile=8))
+    assert [(each.phase, each.position, each.num_tokens) for each in tiles[:4]] == [
+        ("prefill", 0, 8),
+        ("prefill", 8, 8),
+        ("prefill", 16, 4),
+        ("decode", 20, 1),
+    ]
+    assert all(len(keys) == len(set(keys)) > 4 for keys in tiles[0].keys)
+    events = Twin(toy(num_slots=12), STAGES, ENVELOPE).run(tiles).frame()
+    assert events.filter(kind="demand", phase="prefill", position=0).height == sum(-(-len(k) // 12) for k in tiles[0].keys)
+
+
+def test_prefetchers_predict_at_their_rates():
+    keys = [list(range(64 * layer, 64 * layer + 8)) for layer in (0, 1)] * 500
+    config = PrefetchConfig(kind="oracle", recall=0.6, precision=0.75)
+    oracle = make_prefetcher(config, keys, num_layers=2, num_experts=64, seed=3)
+    predicted = [(set(oracle.predict(index)), set(needed)) for index, needed in enumerate(keys)]
+    hits, asked = sum(len(a & b) for a, b in predicted), sum(len(a) for a, _ in predicted)
+    assert hits / (8 * len(keys)) == pytest.approx(0.6, abs=0.02)
+    # strangers that are needed after all are dropped, so the share is a little higher
+    assert 0.73 < hits / asked < 0.79
+    assert all(key // 64 == index % 2 for index, (a, _) in enumerate(predicted) for key in a)
+    assert oracle.predict(len(keys)) == []
+
+
+def test_the_previous_token_predicts_its_own_layer():
+    keys = [[0, 1], [64, 65], [1, 2], [65, 66]]
+    before = make_prefetcher(PrefetchConfig(kind="previous-token"), keys, num_layers=2, num_experts=64, seed=0)
+    assert [before.predict(index) for index in range(5)] == [[], [], [0, 1], [64, 65], []]
+
+
+def test_stage_times_come_from_an_attribution_run_or_a_file(tmp_path):
+    rows = [
+        {"kind": "stage", "name": name, "layer": layer, "position": position, "duration_ns": us * 1000, "t_ns": 0}
+        for position in (7, 8)
+        for layer, name, us in [
+            (-1, "head", 10),
+            (0, "gdn", 30),
+            (0, "router", 5),
+            (0, "down", 8),
+            (1, "qsa", 50),
+            (1, "shared", 4),
+        ]
+    ]
+    stages = StageTimes.from_attribution(pl.DataFrame(rows, schema=EVENT_SCHEMA), "run x")
+    assert (stages.pre_router_us, stages.shared_us, stages.experts_us, stages.head_us) == ((35, 50), (0, 4), (8, 0), 10)
+    assert stages.token_ns == 107_000
+    (tmp_path / "stages.json").write_text(stages.model_dump_json())
+    assert StageTimes.from_json(tmp_path / "stages.json") == stages
+    with pytest.raises(BadInput, match="run y has no stage times"):
+        StageTimes.from_attribution(pl.DataFrame(schema=EVENT_SCHEMA), "run y")
+    with pytest.raises(BadInput, match="no such file of stage times"):
+        StageTimes.from_json(tmp_path / "none.json")
+
+
+def test_what_cannot_be_imitated_is_refused(routes):
+    with pytest.raises(BadInput, match="belady needs the future"):
+        Twin(toy(policy="belady"), STAGES, ENVELOPE)
+    with pytest.raises(BadInput, match="the routes have 6 layers, the stage times 2"):
+        Twin(toy(), StageTimes.uniform(2, 1.0), ENVELOPE).run(decode_passes(routes))
+
+
+@pytest.mark.soak
+def test_clocks_never_go_back(routes):
+    frame = run(routes, order="ready", prefetch=PrefetchConfig(kind="oracle", recall=0.8, precision=0.5, lead_layers=9))
+    ends = frame.filter(kind="token")["t_ns"].to_list()
+    assert all(before < after for before, after in pairwise(ends))
+    tickets = frame.filter(kind="ticket")
+    assert (tickets["ready_ns"] >= tickets["submit_ns"]).all()
+    assert (tickets["seen_ns"] >= tickets["ready_ns"]).all()

@@ -1,0 +1,42 @@
+"""Passes: what the runtime would run one after another, as a route trace says it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A tile of prompt tokens or one decoded token."""
+
+    request: int
+    phase: str
+    position: int
+    """Of its first token."""
+    num_tokens: int
+    keys: tuple[tuple[int, ...], ...]
+    """By layer, the records it needs together."""
+
+
+def passes(frame: pl.DataFrame, num_experts: int, *, tile: int) -> Iterator[Pass]:
+    """Passes of a route trace, request by request; prompt tokens in tiles of `tile`, whose needs are their union."""
+    for (request,), rows in frame.sort("request", "position", "layer").group_by("request", maintain_order=True):
+        num_layers = rows["layer"].n_unique()
+        experts = np.stack(rows["experts"].to_list()).astype(np.int64)
+        layers = rows["layer"].to_numpy()[:, None].astype(np.int64)
+        keys = (layers * num_experts + experts).reshape(-1, num_layers, experts.shape[1])
+        first = int(rows["position"][0])
+        num_prompt = int((rows["phase"] == "prefill").sum()) // num_layers
+        bounds = [*range(0, num_prompt, tile), *range(num_prompt, len(keys)), len(keys)]
+        for start, end in pairwise(bounds):
+            needed = keys[start:end].transpose(1, 0, 2).reshape(num_layers, -1)
+            yield Pass(
+                request=int(request),
+                phase="prefill" if start < num_prompt else "decode",
+                position=first + start,
+                num_tokens=end - start,
+                keys=tuple(tuple(dict.fromkeys(row)) for row in needed.tolist()),
+            )

@@ -1,0 +1,150 @@
+"""What the runtime's transfer does, on a virtual clock: sends the scheduler's orders to the model of a disk and waits."""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from workbench.readers.clock import VirtualClock
+from workbench.readers.disk import Disk
+from workbench.scheduling.demand import Answer, Demand
+from workbench.scheduling.scheduler import Scheduler
+from workbench.scheduling.ticket import NEVER_NS, Event, Priority, Ticket
+from workbench.schema import EventLog, fingerprint
+
+
+class Wire:
+    """One scheduler and one disk. Reads end while compute goes on; compute learns of them when it looks."""
+
+    def __init__(self, scheduler: Scheduler, disk: Disk, clock: VirtualClock, log: EventLog) -> None:
+        self.scheduler = scheduler
+        self.clock = clock
+        self.log = log
+        self._disk = disk
+        self._coming: list[tuple[int, int]] = []
+        self._depths: dict[int, int] = {}
+        for pool in scheduler.pools.values():
+            pool.on_final = self._log_ticket
+
+    def demand(self, store: str, keys: Sequence[int], event: Event, *, position: int, logical_bytes: int) -> Demand:
+        """Demands the keys of one event and sends off the reads that it needs."""
+        self._land()
+        asked_ns = self.clock.now_ns()
+        while (demand := self.scheduler.demand(store, keys, event, self.clock.now_ns())).answer is Answer.BUSY:
+            self._await_next()
+        self.log.add(
+            asked_ns,
+            "demand",
+            store=store,
+            request=event.request,
+            phase=event.phase,
+            position=position,
+            layer=event.layer,
+            identity=fingerprint(keys) if store == "expert" else None,
+            hits=len(demand.hits),
+            joined=len(demand.joined),
+            misses=len(demand.misses),
+            logical_bytes=logical_bytes,
+        )
+        self._pump()
+        return demand
+
+    def prefetch(self, keys: Sequence[int], event: Event, priority: Priority) -> None:
+        """Predicted records, best first."""
+        if keys:
+            self.scheduler.prefetch("expert", keys, event, self.clock.now_ns(), priority=priority)
+            self._pump()
+
+    def wait(self, demand: Demand, *, position: int, keys: Iterable[int] | None = None) -> None:
+        """Moves the clock until `keys` (all by default) are there."""
+        self._land()
+        keys = None if keys is None else list(keys)
+        start_ns = self.clock.now_ns()
+        if not demand.missing(start_ns, keys):
+            return
+        while demand.missing(self.clock.now_ns(), keys):
+            self._await_next()
+        guarded = len(demand.slots) if keys is None else len(keys)
+        self._log_wait(demand, start_ns, position, guarded)
+
+    def wait_for_any(self, demand: Demand, keys: Sequence[int], *, position: int) -> list[int]:
+        """Those of `keys` that are there; moves the clock until there is one."""
+        self._land()
+        start_ns = self.clock.now_ns()
+        while not (ready := [key for key in keys if is_ready(demand, key)]):
+            demand.missing(self.clock.now_ns(), keys)
+            self._await_next()
+        if self.clock.now_ns() > start_ns:
+            self._log_wait(demand, start_ns, position, 1)
+        demand.missing(self.clock.now_ns(), ready)
+        return ready
+
+    def drain(self) -> None:
+        """Lets all reads end."""
+        while self._coming:
+            self._await_next()
+
+    def _await_next(self) -> None:
+        if not self._coming:
+            raise AssertionError("compute waits for bytes that nobody reads")
+        self.clock.sleep_until(self._coming[0][0])
+        self._land()
+        self._pump()
+
+    def _land(self) -> None:
+        """Tells the scheduler of the reads that have ended."""
+        now_ns = self.clock.now_ns()
+        while self._coming and self._coming[0][0] <= now_ns:
+            ready_ns, number = heapq.heappop(self._coming)
+            self.scheduler.on_ready(number, ready_ns=ready_ns, now_ns=now_ns)
+
+    def _pump(self) -> None:
+        now_ns = self.clock.now_ns()
+        for order in self.scheduler.issue(now_ns):
+            heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, order.num_bytes), order.number))
+            self._depths[order.ticket.number] = len(self._coming)
+
+    def _log_wait(self, demand: Demand, start_ns: int, position: int, guarded: int) -> None:
+        event = demand.event
+        self.log.add(
+            start_ns,
+            "wait",
+            store=demand.store,
+            request=event.request,
+            phase=event.phase,
+            layer=event.layer,
+            position=position,
+            guarded=guarded,
+            consumed=guarded,
+            duration_ns=self.clock.now_ns() - start_ns,
+        )
+
+    def _log_ticket(self, ticket: Ticket) -> None:
+        if not ticket.issued:
+            return
+        self.log.add(
+            ticket.issue_ns,
+            "ticket",
+            store=ticket.store,
+            identity=ticket.key,
+            request=ticket.event.request,
+            phase=ticket.event.phase,
+            layer=ticket.event.layer,
+            intent=ticket.intent.value,
+            outcome=ticket.outcome.value if ticket.outcome else None,
+            submit_ns=ticket.submit_ns,
+            ready_ns=_or_none(ticket.ready_ns),
+            seen_ns=_or_none(ticket.seen_ns),
+            deadline_ns=_or_none(ticket.deadline_ns),
+            logical_bytes=ticket.logical_bytes,
+            physical_bytes=ticket.physical_bytes,
+            queue_depth=self._depths.pop(ticket.number, None),
+        )
+
+
+def is_ready(demand: Demand, key: int) -> bool:
+    """Whether the bytes of a key of this demand are all there."""
+    ticket = demand.tickets.get(key)
+    return ticket is None or ticket.ready_bits == ticket.wanted
+
+
+def _or_none(time_ns: int) -> int | None:
+    return None if time_ns == NEVER_NS else time_ns
