@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from workbench import hardware
@@ -92,6 +93,11 @@ def test_peak_memory_grows_by_what_a_process_touches_whatever_started_it():
     )
     grown = int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
     assert 290 * MIB < grown < 400 * MIB
+
+
+@pytest.mark.apple("ru_maxrss counts bytes on macOS, so memory budgets are checked in bytes")
+def test_peak_memory_of_a_mac_is_at_least_what_is_resident():
+    assert hardware.peak_rss_bytes() >= psutil.Process().memory_info().rss * 0.9
 
 
 def test_shares_and_totals_are_plausible(tmp_path):

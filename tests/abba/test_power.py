@@ -1,6 +1,8 @@
 """Power and thermal state from what macOS and Linux print."""
 
-from workbench.abba.power import PowerState, linux_state, parse_pmset
+import pytest
+
+from workbench.abba.power import PowerState, linux_state, parse_pmset, power_state
 
 BATTERY = "Now drawing from 'Battery Power'\n -InternalBattery-0 (id=1234)\t81%; discharging; 3:12 remaining present: true\n"
 MAINS = "Now drawing from 'AC Power'\n -InternalBattery-0 (id=1234)\t100%; charged; 0:00 remaining present: true\n"
@@ -41,3 +43,8 @@ def test_changes_are_named():
     assert "throttled" in before.heat(before.model_copy(update={"throttle_count": 2}))
     assert "heat" in before.heat(before.model_copy(update={"thermal": "throttled"}))
     assert PowerState().unknown == ["power source", "power mode", "thermal state"]
+
+
+@pytest.mark.apple("pmset tells power source, power mode and thermal state without root")
+def test_a_mac_tells_its_state():
+    assert power_state().unknown == []

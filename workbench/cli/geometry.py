@@ -73,7 +73,7 @@ def owner_rows(shapes: Geometry) -> list[dict[str, Any]]:
         "ple_tables": sum(shapes.ple_num_rows(i) for i in range(len(shapes.ple_layer_ids))) * _row_bytes(shapes),
     }
     lives = {"routed_experts": "disk, streamed", "ple_tables": "disk, streamed"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "owner": owner,
             "parameters": parameters,
