@@ -105,6 +105,7 @@ def test_every_setting_packs_and_verifies(make_checkpoint, tmp_path, command, pa
         (["--row-codec", "int8"], "no such row codec"),
         (["--page-bytes", "8192"], "pages of 8192 bytes"),
         (["--bits", "7"], "bits 2..8"),
+        (["--group-size", "128"], "can't be in groups of 128"),
         (["--bits", "8", "--format", "1"], "use format 2"),
     ],
 )
@@ -133,6 +134,13 @@ def test_a_folder_with_other_things_in_it_is_refused(make_checkpoint, tmp_path, 
     done = command("pack", make_checkpoint("source"), "--out", tmp_path / "out")
     assert done.status == 2
     assert "holds thesis.txt but no interrupted pack" in done.err
+
+
+def test_an_out_that_is_a_file(make_checkpoint, tmp_path, command):
+    (tmp_path / "out").write_text("")
+    done = command("pack", make_checkpoint("source"), "--out", tmp_path / "out")
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "File exists" in done.err
 
 
 def test_memory_stays_bounded_on_a_large_table(make_checkpoint, tmp_path, command):

@@ -73,6 +73,24 @@ def test_a_torn_last_line_of_the_journal_is_forgotten(tmp_path, torn):
     assert made == [2, 3]
 
 
+@pytest.mark.parametrize("line", [b"x", b"[]", b'{"file": "a"}', b'{"file": 3, "end": 1, "sha256": ""}', b'"text"'])
+def test_a_damaged_journal_is_refused(tmp_path, line):
+    interrupted(tmp_path / "cut", 2)
+    with (tmp_path / "cut" / JOURNAL_NAME).open("ab") as journal:
+        journal.write(line + b"\n")
+    with pytest.raises(BadInput, match=r"journal\.part is damaged"):
+        write(tmp_path / "cut", plan())
+
+
+def test_a_journal_can_not_reach_out_of_its_folder(tmp_path):
+    (tmp_path / "precious").touch()
+    interrupted(tmp_path / "cut", 1)
+    with (tmp_path / "cut" / JOURNAL_NAME).open("ab") as journal:
+        journal.write(b'{"file": "../precious", "end": 1, "sha256": ""}\n')
+    write(tmp_path / "cut", plan(), identity={"source": "b"})
+    assert (tmp_path / "precious").exists()
+
+
 def test_bytes_behind_the_last_recorded_piece_are_written_again(tmp_path):
     interrupted(tmp_path / "cut", 2)
     with (tmp_path / "cut" / "data.bin.part").open("ab") as part:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from workbench.errors import BadInput
-from workbench.geometry import Codec
+from workbench.geometry import GATE, Codec
 from workbench.stores.codecs import interleave_groups
 from workbench.stores.expert_checks import MAX_EXPERTS_QWEN4EXP
 from workbench.stores.expert_checksums import ChecksumBuilder
@@ -38,6 +38,10 @@ class ExpertWriter:
             raise BadInput(f"format 1 is 4-bit in groups of 64; these experts are {geometry.codec}: use format 2")
         if geometry.num_experts > MAX_EXPERTS_QWEN4EXP:
             raise BadInput(f"{geometry.num_experts} experts a layer; the format holds {MAX_EXPERTS_QWEN4EXP}")
+        if odd := [size for size in geometry.component_shape(GATE) if size % geometry.codec.group_size]:
+            raise BadInput(
+                f"experts of size {odd[0]} can't be in groups of {geometry.codec.group_size}: choose a smaller group size"
+            )
         self._source = source
         self._format = storage_format
         self.layers = describe_layers(geometry, source.expert_layers, storage_format)

@@ -46,8 +46,6 @@ def random_affine(label: str, first: int, stop: int, shape: tuple[int, int], cod
     """Quantised `(output, input)` matrices number `first` to `stop` of stream `label`: words, scales, biases."""
     output_size, input_size = shape
     word_bytes, groups = output_size * input_size * codec.bits // 8, output_size * input_size // codec.group_size
-    stride = -(-(word_bytes + 2 * groups) // BLOCK_BYTES) * BLOCK_BYTES
-    raw = random_bytes(label, first * stride, (stop - first) * stride).reshape(stop - first, stride)
-    words = np.ascontiguousarray(raw[:, :word_bytes]).view("<u4")
-    spread = np.ascontiguousarray(raw[:, word_bytes : word_bytes + 2 * groups]).view("<u2")
+    words = random_bytes(f"{label}/words", first * word_bytes, (stop - first) * word_bytes).view("<u4")
+    spread = random_bytes(f"{label}/scales", 2 * first * groups, 2 * (stop - first) * groups).view("<u2")
     return [part.reshape(stop - first, output_size, -1) for part in (words, *affine_scales(spread, codec, std))]

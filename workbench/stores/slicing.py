@@ -96,7 +96,8 @@ class SliceSource:
             return np.array(tensor.integers, "<i8")
         size = math.prod(tensor.info.shape)
         if tensor.start == "decay":
-            levels = random_bytes(self._label(name), 0, 2 * size).view("<u2").astype(np.float32) / np.float32(65_535)
+            # logarithms of float32 differ between machines in the last bit; rounded from float64 they don't
+            levels = random_bytes(self._label(name), 0, 2 * size).view("<u2").astype(np.float64) / 65_535
             return np.log(_SMALLEST_DECAY + levels * (_LARGEST_DECAY - _SMALLEST_DECAY)).astype("<f4")
         return np.full(size, tensor.start == "ones", "<f4")
 

@@ -81,16 +81,19 @@ class Workspace:
         lines = os.pread(self._journal, os.fstat(self._journal).st_size, 0).split(b"\n")
         whole = lines[:-1]  # what follows the last newline was torn by an interruption
         os.ftruncate(self._journal, sum(len(line) + 1 for line in whole))
-        entries = [json.loads(line) for line in whole]
-        if not entries or entries[0] != self._identity:
-            self._start_afresh(entries[1:])
-            return
-        for entry in entries[1:]:
-            self._progress[entry["file"]] = (entry["end"], entry["sha256"])
+        try:
+            identity, *entries = [json.loads(line) for line in whole] or [None]
+            for entry in entries:
+                self._progress[Path(entry["file"]).name] = (int(entry["end"]), str(entry["sha256"]))
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(f"{self.folder / JOURNAL_NAME} is damaged: empty {self.folder} and pack again") from None
+        if identity != self._identity:
+            self._start_afresh()
 
-    def _start_afresh(self, entries: list[dict[str, Any]]) -> None:
-        for name in {entry["file"] for entry in entries}:
+    def _start_afresh(self) -> None:
+        for name in self._progress:
             (self.folder / name).unlink(missing_ok=True)
+        self._progress.clear()
         for path in self.folder.glob("*.part"):
             if path.name != JOURNAL_NAME:
                 path.unlink()
