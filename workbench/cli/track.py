@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from workbench.tracking import Filed
 
 
+_COHORT = 4
+
+
 def register(app: App) -> None:
     """Adds the commands."""
     tracking = App(name="track", help="Files results in MLflow; `rebuild` forgets what was filed and files everything anew.")
@@ -96,7 +99,7 @@ def file_results(root: Path) -> None:
     """
     if ARM_VARIABLE in os.environ or os.environ.get("WORKBENCH_TRACKING") == "off":
         return
-    from workbench.tracking import run_link, track
+    from workbench.tracking import compare_link, run_link, track
 
     try:
         filed = track(root)
@@ -104,9 +107,13 @@ def file_results(root: Path) -> None:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         print(f"not filed in MLflow ({reason}); `workbench track` tries again", file=sys.stderr)
         return
-    for each in filed:
-        link = run_link(each.experiment_id, each.run_id)
-        print(f"filed {each.place}: {link}", file=sys.stderr)
+    arms = [each for each in filed if each.is_arm]
+    for each in (each for each in filed if not each.is_arm):
+        print(f"filed {each.place}: {run_link(each.experiment_id, each.run_id)}", file=sys.stderr)
+    if len(arms) >= _COHORT:
+        cohort = arms[-_COHORT:]
+        link = compare_link(cohort[0].experiment_id, [each.run_id for each in cohort])
+        print(f"filed {len(arms)} arms; the last four side by side: {link}", file=sys.stderr)
 
 
 def _print_filed(filed: Sequence["Filed"]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from workbench.gates import GATES, find_gate
 from workbench.progress import progress
 from workbench.schema import Result, RunFolder, Status, list_runs
+from workbench.tracking.comparisons import arm_params, cohort_series, comparison_params
 from workbench.tracking.notes import run_note
 from workbench.tracking.store import FOLDER_TAG, Store
 
@@ -35,6 +36,11 @@ class Filed:
     """Of the folder under the root of results: `<kind>/<id>`, longer for an arm."""
     experiment_id: str
     run_id: str
+
+    @property
+    def is_arm(self) -> bool:
+        """It lies within a comparison's folder."""
+        return self.place.count("/") > 1
 
 
 def track(root: Path, store: Store | None = None) -> list[Filed]:
@@ -84,7 +90,7 @@ def _file(store: Store, place: str, folder: RunFolder, ids: Mapping[str, str]) -
     run_id = run.info.run_id
     for metrics in _batches(_metrics(result, started_ms) if result else []):
         store.client.log_batch(run_id, metrics=metrics)
-    store.client.log_batch(run_id, params=_params(folder.path / "config.toml", about["config_digest"]))
+    store.client.log_batch(run_id, params=_params(_settings(folder, about), about["config_digest"]))
     _log_tables(store, run_id, result.tables if result else {})
     for part in _PARTS:
         if (folder.path / part).is_file():
@@ -161,11 +167,20 @@ def _tags(place: str, folder: RunFolder, about: Mapping[str, Any], result: Resul
     return tags | infinite
 
 
-def _params(config: Path, digest: str) -> list[Any]:
-    """The plain settings, by their short names, and no more than a table of runs can show."""
+def _settings(folder: RunFolder, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an arm those that its comparison changes, of a run the plain ones by their short names."""
+    if "parent" in about["tags"]:
+        return arm_params(folder)
+    if about["kind"] == "abba":
+        return comparison_params(folder)
+    return dict(_leaves(tomllib.loads((folder.path / "config.toml").read_text())))
+
+
+def _params(settings: Mapping[str, Any], digest: str) -> list[Any]:
+    """No more than a table of runs can show."""
     from mlflow.entities import Param
 
-    settings = {name: value for name, value in _leaves(tomllib.loads(config.read_text())) if value != ""}
+    settings = {name: value for name, value in settings.items() if value != ""}
     settings = dict(list(settings.items())[: _MAX_PARAMS - 1]) | {"config_sha": digest[:12]}
     return [Param(name, str(value)) for name, value in settings.items()]
 
@@ -191,6 +206,7 @@ def _metrics(result: Result, time_ms: int) -> Iterator[Any]:
     for name, values in result.per_token.items():
         key = f"per_token/{name.replace('/', '.')}"
         yield from (Metric(key, _rounded(value), time_ms, step) for step, value in enumerate(values) if not math.isinf(value))
+    yield from (Metric(key, _rounded(value), time_ms, cohort) for key, cohort, value in cohort_series(result))
 
 
 def _rounded(value: float) -> float:

@@ -1,13 +1,15 @@
 """Where MLflow keeps its runs: an absolute sqlite store under the result folders, or the server that the environment names."""
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from workbench.errors import BadInput
 
@@ -106,8 +108,17 @@ class Store:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def compare_link(experiment_id: str, run_ids: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
+    """Address of the page that lays runs side by side, in the order given; `runs` must be its first parameter."""
+    runs, experiments = (quote(json.dumps(ids)) for ids in (list(run_ids), [experiment_id]))
+    return f"{_base(environ)}/#/compare-runs?runs={runs}&experiments={experiments}&workflowType=machine_learning"
+
+
+def _base(environ: Mapping[str, str]) -> str:
+    server = environ.get("MLFLOW_TRACKING_URI", "")
+    return server if server.startswith("http") else f"http://127.0.0.1:{PORT}"
+
+
 def run_link(experiment_id: str, run_id: str, environ: Mapping[str, str] = os.environ) -> str:
     """Address of a run's page; without `workflowType` it would open in a mode for language-model traces."""
-    server = environ.get("MLFLOW_TRACKING_URI", "")
-    base = server if server.startswith("http") else f"http://127.0.0.1:{PORT}"
-    return f"{base}/#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+    return f"{_base(environ)}/#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
