@@ -1,0 +1,48 @@
+"""What a comparison and its arms show in MLflow: the parameters that differ, and one point a cohort."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.schema import Result, RunFolder
+
+_SERIES = 5
+"""A comparison's folder, counted up from an arm's: `<series>/arms/<cohort>/<arm>/arm/<kind>/<id>`."""
+_UNSHOWN = ("base", "command", "cache_files", "digests")
+_BY_COHORT = ("ratio", "control_drift", "candidate_spread")
+
+
+def arm_params(folder: RunFolder) -> dict[str, Any]:
+    """The settings in which the two plans of the arm's comparison differ, as this arm ran; none for A against A."""
+    plans = [_settings(folder.path.parents[_SERIES] / "artifacts" / f"plan-{letter}.toml") for letter in "AB"]
+    own = _settings(folder.path / "config.toml")
+    changed = [name for name in sorted({*plans[0], *plans[1]}) if plans[0].get(name) != plans[1].get(name)]
+    return {name.rpartition(".")[2]: own[name] for name in changed if name in own}
+
+
+def comparison_params(folder: RunFolder) -> dict[str, Any]:
+    """What a comparison was asked; the plan of its arms stays in its file."""
+    settings = tomllib.loads((folder.path / "config.toml").read_text())
+    shown = {name: value for name, value in settings.items() if name not in _UNSHOWN}
+    return shown | {"change": ", ".join(settings.get("change", [])) or "none"}
+
+
+def cohort_series(result: Result) -> Iterator[tuple[str, int, float]]:
+    """Key, cohort and value of each figure that every cohort has, the invalid ones included."""
+    for row in result.tables.get("cohorts", []):
+        for name in _BY_COHORT:
+            if row.get(name) is not None:
+                yield f"cohorts/{name}", row["cohort"], row[name]
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    return dict(_flatten(tomllib.loads(path.read_text()))) if path.exists() else {}
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
