@@ -29,7 +29,7 @@ MIN_TOKENS = 32
 
 # family, split, how many, source, version, licence, folder in SOURCES, files, how units are found
 PLAN = [
-    ("python", "train", 5, "more-itertools (PyPI)", "11.2.1", "MIT", "more_itertools-11.2.1", "more_itertools/*.py", "python"),
+    ("python", "train", 5, "click (PyPI)", "8.5.1", "BSD-3-Clause", "click-8.5.1", "src/click/*.py", "python"),
     ("python", "train", 5, "attrs (PyPI)", "26.1.0", "MIT", "attrs-26.1.0", "src/attr/*.py", "python"),
     ("python", "held_out", 5, "starlette (PyPI)", "1.10.0", "BSD-3-Clause", "starlette-1.10.0", "starlette/**/*.py", "python"),
     ("python", "held_out", 5, "toolz (PyPI)", "1.2.0", "BSD-3-Clause", "toolz-1.2.0", "toolz/*.py", "python"),
