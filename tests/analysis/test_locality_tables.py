@@ -74,5 +74,8 @@ def test_reuse_distances_run_up_to_all_uses(make_routes):
     sums = replace(locality_sums(make_routes()), reuse=np.array([[2, 3, 0, 1], [2, 1, 0, 1]]))
     table = tables.reuse_table(sums)
     assert table.rows() == [(1, 4, 0.4), (3, 2, pytest.approx(0.6)), (None, 4, pytest.approx(1.0))]
+    within = tables.reuse_within_table(sums, Resampler(2, num_resamples=50), distances=(1, 2, 3))
+    assert within["share"].to_list() == pytest.approx([0.4, 0.4, 0.6])
+    assert (within["share_low"] <= within["share"]).all()
     assert tables.median_reuse_distance(sums) == 1.0
     assert np.isnan(tables.median_reuse_distance(replace(sums, reuse=np.array([[7, 0, 0]]))))

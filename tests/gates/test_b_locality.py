@@ -59,7 +59,16 @@ def test_one_token_repeated_passes(runs):
 
 def test_a_run_keeps_its_tables_figures_series_and_an_empty_event_table(runs):
     folder = runs["independent"]
-    assert set(folder.result.tables) == {"overlap", "unions", "acceptance", "break_even", "unique", "skew", "misses"}
+    assert set(folder.result.tables) == {
+        "overlap",
+        "unions",
+        "acceptance",
+        "break_even",
+        "unique",
+        "reuse_within",
+        "skew",
+        "misses",
+    }
     assert {path.stem for path in (folder.artifacts / "figures").glob("*.png")} == {
         "misses", "unions", "acceptance", "overlap", "reuse", "skew",
     }  # fmt: skip

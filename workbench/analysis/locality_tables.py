@@ -140,6 +140,18 @@ def reuse_table(sums: LocalitySums) -> pl.DataFrame:
     )
 
 
+def reuse_within_table(
+    sums: LocalitySums, resampler: Resampler, distances: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128)
+) -> pl.DataFrame:
+    """Share of all uses whose record the request had used within so many tokens before."""
+    uses = sums.reuse.sum(axis=1)
+    rows = [
+        {"within_tokens": distance, **_cells("share", resampler.ratio(sums.reuse[:, 1 : distance + 1].sum(axis=1), uses))}
+        for distance in distances
+    ]
+    return pl.DataFrame(rows)
+
+
 def median_reuse_distance(sums: LocalitySums) -> float:
     """Median tokens between two uses of a record, first uses left out; NaN when nothing is used twice."""
     counts = sums.reuse.sum(axis=0)[1:]

@@ -88,7 +88,7 @@ class Measures:
     acceptance: Estimate
     """The smallest acceptance needed over the block sizes."""
     tables: Mapping[str, pl.DataFrame]
-    """By name: overlap, unions, acceptance, break_even, unique, reuse, skew, misses."""
+    """By name: overlap, unions, acceptance, break_even, unique, reuse, reuse_within, skew, misses."""
     metrics: Mapping[str, float]
     """Names of the registry."""
     misses_by_step: Array
@@ -129,6 +129,7 @@ def _tables(routes: Routes, sums: LocalitySums, resampler: Resampler) -> dict[st
         "break_even": tables.break_even_table(unions, routes.top_k),
         "unique": tables.unique_table(routes, sums, resampler),
         "reuse": tables.reuse_table(sums),
+        "reuse_within": tables.reuse_within_table(sums, resampler),
         "skew": tables.skew_table(routes, sums, resampler),
     }
 
