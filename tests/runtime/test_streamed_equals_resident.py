@@ -64,8 +64,8 @@ def test_one_token_at_a_time_equals_tiles_of_any_schedule(two_tables, streamed_r
     _, store = two_tables
     tokens = np.random.default_rng(3).integers(0, 300, 30).tolist()
     runs = [
-        streamed_run(store, tokens, RuntimeConfig(cache_bytes=budget_bytes(store, share), expert_threads=threads), tile=30)[0]
-        for share, threads in ((0.0, 1), (0.0, 8), (1.0, 3))
+        streamed_run(store, tokens, RuntimeConfig(cache_bytes=budget_bytes(store, share), expert_depth=depth), tile=30)[0]
+        for share, depth in ((0.0, 1), (0.0, 8), (1.0, 3))
     ]
     assert_equal_runs(runs[1], runs[0])
     assert_equal_runs(runs[2], runs[0])

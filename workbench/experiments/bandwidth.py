@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.readers.base import Read
-from workbench.readers.files import aligned_buffer
-from workbench.readers.pread import PreadConfig, PreadReader
+from workbench.readers import Read, aligned_buffer, open_reader
 from workbench.runtime.engine import RuntimeConfig
 from workbench.stores import open_store
 from workbench.units import GB, NS_PER_S, PAGE_BYTES, align_down, align_up
@@ -28,27 +26,28 @@ def known_bandwidth(given_gbps: float | None, store: Path, config: RuntimeConfig
         return Bandwidth(bytes_per_s=given_gbps * GB, source=f"given: {given_gbps:g} GB/s")
     bytes_per_s = probe_bandwidth(store, config, probe_s)
     how = "uncached" if config.uncached else "buffered: the page cache may serve it"
-    source = f"probe: {bytes_per_s / GB:.3g} GB/s, {probe_s:g} s of record windows, {config.expert_threads} at once, {how}"
+    source = f"probe: {bytes_per_s / GB:.3g} GB/s, {probe_s:g} s of record windows, {config.expert_depth} at once, {how}"
     return Bandwidth(bytes_per_s=bytes_per_s, source=source)
 
 
 def probe_bandwidth(store: Path, config: RuntimeConfig, probe_s: float, seed: int = 0) -> float:
-    """Bytes per second of random record windows with `expert_threads` reads in flight for `probe_s` seconds."""
+    """Bytes per second of random record windows with `expert_depth` reads in flight for `probe_s` seconds."""
     experts = open_store(store).experts
     records = [experts.record(layer.layer, expert) for layer in experts.layers for expert in range(experts.num_experts)]
     order = np.random.default_rng(seed).permutation(len(records))
     longest = max(align_up(record.end, PAGE_BYTES) - align_down(record.offset, PAGE_BYTES) for record in records)
-    depth = config.expert_threads
+    depth = config.expert_depth
     memory = aligned_buffer(depth * longest).reshape(depth, longest)
     moved = issued = 0
-    with PreadReader(PreadConfig(uncached=config.uncached, threads={"expert": depth}, coalesce_bytes=0)) as reader:
+    sizes = [0] * depth
+    with open_reader(uncached=config.uncached, depth={"expert": depth}, coalesce_bytes=0) as reader:
         file = reader.open_file(experts.path)
 
         def send(slot: int) -> None:
             nonlocal issued
             record = records[order[issued % len(order)]]
             low, high = align_down(record.offset, PAGE_BYTES), align_up(record.end, PAGE_BYTES)
-            into = memory[slot, : high - low]
+            sizes[slot], into = high - low, memory[slot, : high - low]
             reader.submit([Read(key=slot, file=file, offset=low, num_bytes=high - low, into=into, need_bytes=record.end - low)])
             issued += 1
 
@@ -59,6 +58,6 @@ def probe_bandwidth(store: Path, config: RuntimeConfig, probe_s: float, seed: in
             for completion in reader.poll(1.0):
                 if completion.error is not None:
                     raise completion.error
-                moved += longest
+                moved += sizes[completion.key]
                 send(completion.key)
         return moved / ((now_ns - start_ns) / NS_PER_S)

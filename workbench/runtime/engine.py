@@ -8,13 +8,14 @@ from typing import Self
 
 import mlx.core as mx
 import psutil
+from pydantic import Field
 
 from workbench import policies
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.model.model import Model
-from workbench.readers.pread import PreadConfig, PreadReader
+from workbench.readers import open_reader
 from workbench.runtime.budget import CacheBudget, plan_cache
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
 from workbench.runtime.resident import load_resident, load_tensors
@@ -44,10 +45,10 @@ class RuntimeConfig(Config):
     """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
     checksums: bool = True
     """Check every component and page as it arrives."""
-    expert_threads: int = 8
-    """Expert reads at the kernel at once."""
-    ple_threads: int = 8
-    """Reserved lanes for n-gram pages."""
+    expert_depth: int = Field(16, ge=1, le=512)
+    """Expert reads at the disk at once."""
+    ple_depth: int = Field(64, ge=1, le=512)
+    """The same of n-gram pages, in lanes of their own."""
 
 
 class ResidentEngine:
@@ -105,8 +106,7 @@ class StreamedEngine:
         """Trunk weights as they are held in memory."""
         self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
         self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
-        threads = {"expert": config.expert_threads, "ple": config.ple_threads}
-        self.reader = PreadReader(PreadConfig(uncached=config.uncached, threads=threads))
+        self.reader = open_reader(uncached=config.uncached, depth={"expert": config.expert_depth, "ple": config.ple_depth})
         try:
             self._connect(geometry)
         except BaseException:
@@ -150,9 +150,10 @@ class StreamedEngine:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Digest of the store, and the cache that was made of the budget."""
+        """Digest of the store, the cache that was made of the budget, and the reader that this machine got."""
         slots, pages = f"{self.budget.num_slots}", f"{self.budget.num_pages}"
-        return {"store_digest": self.store.digest, "cache_slots": slots, "cache_pages": pages}
+        reader = type(self.reader).__name__
+        return {"store_digest": self.store.digest, "cache_slots": slots, "cache_pages": pages, "reader": reader}
 
     def settle(self) -> None:
         """A pass was evaluated: its last layer's slots may go."""
