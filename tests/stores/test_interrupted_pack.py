@@ -13,6 +13,7 @@ import pytest
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.paths import bundled_model
 from workbench.stores import open_store
+from workbench.stores.pack import pack
 from workbench.stores.verify import verify
 
 TRACER = Path(__file__).parent / "trace_syscalls.py"
@@ -75,8 +76,7 @@ def kill_and_resume(folder, reference, *kills):
     for kill in kills:
         assert traced("kill", *kill, "--", *PACK, folder).returncode in (0, KILLED)
         is_no_half_store(folder, whole)
-    done = subprocess.run([*PACK, folder], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    pack(bundled_model(), folder)
     assert contents(folder) == whole
     verify(folder)
 
