@@ -2,7 +2,7 @@
 
 from cyclopts import App
 
-from workbench.cli import doctor, evidence, gates, generation, geometry, stores, track
+from workbench.cli import doctor, evidence, gates, generation, geometry, simulate, stores, track
 
 
 def register(app: App) -> None:
@@ -12,5 +12,6 @@ def register(app: App) -> None:
     stores.register(app)
     generation.register(app)
     gates.register(app)
+    simulate.register(app)
     evidence.register(app)
     track.register(app)

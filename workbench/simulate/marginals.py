@@ -1,8 +1,10 @@
 """The marginals of routes that were published for Flash-Next, and how far a route array is from them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
+
+from workbench.simulate.synthetic import RouteModel, synthetic_routes
 
 NUM_SHORT_TOKENS = 220
 """Decode steps over which the popularity figures were counted."""
@@ -67,3 +69,13 @@ def _reuse_distances(used: np.ndarray) -> np.ndarray:
         distances.append(token - last[now])
         last[now] = token
     return np.concatenate(distances)
+
+
+def marginals_beside_published(model: RouteModel, *, seed: int = 0, num_tokens: int = 383) -> list[dict[str, float | str]]:
+    """One row a marginal: published, synthetic (one request of `model`) and the error in percent."""
+    routes = synthetic_routes(model, num_requests=1, num_tokens=num_tokens, seed=seed)
+    found = asdict(marginals(routes[0], model.num_experts, num_early_layers=model.num_early_layers))
+    return [
+        {"marginal": name, "published": value, "synthetic": found[name], "error_percent": 100 * (found[name] / value - 1)}
+        for name, value in asdict(PUBLISHED).items()
+    ]

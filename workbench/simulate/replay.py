@@ -5,11 +5,12 @@ its hits are protected, then its misses are admitted, and no victim is ever one 
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
 from workbench.errors import BadInput
-from workbench.policies import Belady, Policy, make
+from workbench.policies import Belady, LayerQuota, Policy, make
 
 Events = Sequence[Sequence[int]]
 """Keys of each event, in rank order; a two-dimensional array of integers will do."""
@@ -49,6 +50,13 @@ def miss_counts_per_access(accesses: Iterable[int], capacity: int, policy: str |
     """
     flat = accesses.tolist() if isinstance(accesses, np.ndarray) else accesses
     return miss_counts([(key,) for key in flat], capacity, policy)
+
+
+def of_layers(policy: str, *, num_layers: int, num_experts: int) -> str | PolicyFactory:
+    """The policy of a name, told about layers if it must know them."""
+    if policy == LayerQuota.name:
+        return partial(LayerQuota, num_layers=num_layers, num_experts=num_experts)
+    return policy
 
 
 def _check_fit(events: Events, capacity: int, num_pinned: int) -> None:

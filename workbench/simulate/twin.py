@@ -61,12 +61,12 @@ class TwinConfig(Config):
 class Twin:
     """One session on one machine that does not exist."""
 
-    def __init__(self, config: TwinConfig, stages: StageTimes, envelope: Envelope) -> None:
-        """Raises BadInput when the policy can't run live."""
+    def __init__(self, config: TwinConfig, stages: StageTimes, envelope: Envelope, log: EventLog | None = None) -> None:
+        """Events go to `log`, a new one where none is given. Raises BadInput when the policy can't run live."""
         if config.policy == "belady":
             raise BadInput("policy belady needs the future, which a scheduler has not; `workbench simulate misses` replays it")
         self.config = config
-        self.log = EventLog()
+        self.log = EventLog() if log is None else log
         self._stages = stages
         self._rng = np.random.default_rng(config.seed)
         pools = [_record_pool(config)] + ([_page_pool(config)] if config.ple_pages else [])

@@ -1,0 +1,217 @@
+"""Simulations: misses of policies on routes, and runs of the twin. Recorded, synthetic and planted routes alike."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from workbench.analysis.bootstrap import Resampler
+from workbench.analysis.run_metrics import run_metrics, token_series
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.paths import data_folder, runs_folder
+from workbench.progress import progress
+from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_routes
+from workbench.schema.envelopes import Envelope
+from workbench.simulate import planted
+from workbench.simulate.events import route_events, route_frame
+from workbench.simulate.passes import passes
+from workbench.simulate.replay import miss_counts, of_layers
+from workbench.simulate.stages import StageTimes
+from workbench.simulate.synthetic import RouteModel, synthetic_routes
+from workbench.simulate.twin import Twin, TwinConfig
+
+PREFILL_TILE = 256
+
+
+class RoutesConfig(Config):
+    """Which routes to replay."""
+
+    source: str = "flash-next-like"
+    """A route trace (parquet), or flash-next-like, independent, repeated, loop or scan."""
+    requests: int = Field(3, ge=1)
+    """Requests to make up, one after another in one cache."""
+    tokens: int = Field(383, ge=1)
+    """Decoded tokens of each."""
+    layers: int = Field(48, ge=1)
+    """Layers of made-up routes."""
+    experts: int = Field(512, ge=1)
+    """Experts of a layer."""
+    top_k: int = Field(10, ge=1)
+    """Experts a token uses in a layer."""
+    period: int = Field(20, ge=1)
+    """Tokens of a loop's cycle."""
+    hot: int = Field(20, ge=1)
+    """Hot experts of a scan."""
+    seed: int = 0
+    """Of what is drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRoutes:
+    """A trace with its geometry."""
+
+    frame: pl.DataFrame
+    num_layers: int
+    num_experts: int
+    profile: str
+    """mini or flash-next, by geometry."""
+
+
+def load_routes(config: RoutesConfig) -> LoadedRoutes:
+    """Reads or makes up routes. Raises BadInput on a source that is neither."""
+    if config.source.endswith(".parquet"):
+        frame, geometry = read_routes(Path(config.source))
+        return _loaded(frame, geometry["num_layers"], geometry["num_experts"])
+    size = {"num_requests": config.requests, "num_tokens": config.tokens}
+    shape = {**size, "num_layers": config.layers, "num_experts": config.experts, "top_k": config.top_k}
+    early = min(8, config.layers // 6)
+    model = RouteModel(num_layers=config.layers, num_experts=config.experts, top_k=config.top_k, num_early_layers=early)
+    makers: dict[str, Callable[[], np.ndarray]] = {
+        "flash-next-like": lambda: synthetic_routes(model, **size, seed=config.seed),
+        "independent": lambda: planted.independent(**shape, seed=config.seed),
+        "repeated": lambda: planted.repeated(**shape, seed=config.seed),
+        "loop": lambda: planted.loop(**shape, period=config.period),
+        "scan": lambda: planted.scan(**shape, num_hot=config.hot),
+    }
+    if config.source not in makers:
+        raise BadInput(f"routes {config.source!r} are neither a .parquet trace nor one of {', '.join(makers)}")
+    return _loaded(route_frame(makers[config.source](), family=config.source), config.layers, config.experts)
+
+
+def _loaded(frame: pl.DataFrame, num_layers: int, num_experts: int) -> LoadedRoutes:
+    if not frame.height:
+        raise BadInput("the trace is empty")
+    profile = "mini" if (num_layers, num_experts) == (8, 128) else "slice" if num_layers < 48 else "flash-next"
+    return LoadedRoutes(frame=frame, num_layers=num_layers, num_experts=num_experts, profile=profile)
+
+
+class MissesConfig(Config):
+    """Which caches to replay routes through."""
+
+    routes: RoutesConfig = RoutesConfig()
+    """What is replayed."""
+    policies: tuple[str, ...] = ("lru", "lfru", "arc", "s3-fifo", "score", "layer-quota", "belady")
+    """Policies by name."""
+    fractions: tuple[float, ...] = (0.163, 0.258, 0.326, 0.415, 0.488)
+    """Slots as shares of all records."""
+    resamples: int = Field(2000, ge=1)
+    """Bootstrap resamples of the requests."""
+
+
+def simulate_misses(config: MissesConfig, root: Path | None = None) -> RunFolder:
+    """Replays routes through every policy and capacity; the folder's table `misses` has 95 % intervals by request.
+
+    One session: requests share the cache, which starts empty; prompt tokens warm it, decoded tokens are counted.
+    """
+    routes = load_routes(config.routes)
+    folder = RunFolder.create(
+        root or runs_folder(), "simulate", config, profile=routes.profile, evidence=Evidence.SIMULATED, tags={"arm": "misses"}
+    )
+    with folder:
+        rows = misses_table(routes, config)
+        pl.DataFrame(rows).write_parquet(folder.artifacts / "misses.parquet")
+        folder.finish(tables={"misses": rows}, tags={"routes": config.routes.source})
+    return folder
+
+
+def misses_table(routes: LoadedRoutes, config: MissesConfig) -> list[dict[str, Any]]:
+    """Misses per decoded token by policy and capacity, with the share above Belady's where that was replayed."""
+    ordered = routes.frame.sort("request", "position", "layer")
+    events = route_events(ordered, routes.num_experts).tolist()
+    decoded = (ordered["phase"] == "decode").to_numpy()
+    request = np.unique(ordered["request"].to_numpy(), return_inverse=True)[1]
+    num_requests = int(request.max()) + 1
+    tokens = np.bincount(request[decoded], minlength=num_requests) / routes.num_layers
+    resampler = Resampler(num_requests, config.resamples)
+    rows: list[dict[str, Any]] = []
+    with progress("replay", len(config.policies) * len(config.fractions)) as advance:
+        for fraction in config.fractions:
+            capacity = round(fraction * routes.num_layers * routes.num_experts)
+            for policy in config.policies:
+                made = of_layers(policy, num_layers=routes.num_layers, num_experts=routes.num_experts)
+                missed = np.where(decoded, miss_counts(events, capacity, made), 0)
+                rate = resampler.ratio(np.bincount(request, weights=missed, minlength=num_requests), tokens)
+                rows.append(
+                    {
+                        "policy": policy,
+                        "num_slots": capacity,
+                        "share_of_records": fraction,
+                        "misses_per_token": float(rate.value),
+                        "misses_per_token_low": float(rate.low),
+                        "misses_per_token_high": float(rate.high),
+                        "hit_rate": 1 - float(rate.value) / (routes.num_layers * len(events[0])),
+                    }
+                )
+                advance(1)
+    return _beside_belady(rows)
+
+
+def _beside_belady(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    best = {row["num_slots"]: row["misses_per_token"] for row in rows if row["policy"] == "belady"}
+
+    def times_best(row: dict[str, Any]) -> float | None:
+        return row["misses_per_token"] / best[row["num_slots"]] if best.get(row["num_slots"]) else None
+
+    return [row | {"times_belady": times_best(row)} for row in rows]
+
+
+class TwinRunConfig(Config):
+    """One run of the twin."""
+
+    routes: RoutesConfig = RoutesConfig(requests=1, tokens=200)
+    """What the router chose."""
+    twin: TwinConfig = TwinConfig(num_slots=4008)
+    """Cache, order and predictions. The number of experts is that of the routes."""
+    envelope: str = "m5-pro-2tb"
+    """Name of a file in data/envelopes, or a path."""
+    stages: str = ""
+    """A result folder whose run timed its stages, or a JSON file; empty: `token_ms`, spread evenly."""
+    token_ms: float = Field(40.0, gt=0)
+    """Compute of a token where no stage times are given, milliseconds."""
+
+
+def run_twin(config: TwinRunConfig, routes: LoadedRoutes, log: EventLog) -> None:
+    """Runs the twin on loaded routes; its events go to `log`."""
+    settings = config.twin.model_copy(update={"num_experts": routes.num_experts})
+    twin = Twin(settings, load_stages(config, routes.num_layers), load_envelope(config.envelope), log)
+    twin.run(list(passes(routes.frame, routes.num_experts, tile=PREFILL_TILE)))
+
+
+def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
+    """Runs the twin and leaves a result folder like a live run's, labelled simulated."""
+    load_envelope(config.envelope)
+    routes = load_routes(config.routes)
+    tags = {"arm": config.twin.prefetch.label, "envelope": config.envelope, "routes": config.routes.source}
+    folder = RunFolder.create(
+        root or runs_folder(), "simulate", config, profile=routes.profile, evidence=Evidence.SIMULATED, tags=tags
+    )
+    with folder:
+        run_twin(config, routes, folder.events)
+        frame = folder.events.frame()
+        folder.finish(metrics=run_metrics(frame), per_token=token_series(frame))
+    return folder
+
+
+def load_envelope(name: str) -> Envelope:
+    """An envelope by the name of a bundled one or by its path. Raises BadInput when there is none."""
+    if name.endswith(".json"):
+        return Envelope.from_json(Path(name))
+    bundled = sorted(path.stem for path in (data_folder() / "envelopes").glob("*.json"))
+    if name not in bundled:
+        raise BadInput(f"no envelope {name!r}; bundled are {', '.join(bundled)}, or give a path ending in .json")
+    return Envelope.from_json(data_folder() / "envelopes" / f"{name}.json")
+
+
+def load_stages(config: TwinRunConfig, num_layers: int) -> StageTimes:
+    """Stage times of a configuration. Raises BadInput when they can't be read."""
+    if not config.stages:
+        return StageTimes.uniform(num_layers, config.token_ms)
+    path = Path(config.stages)
+    if path.is_dir():
+        return StageTimes.from_attribution(read_events(path / "events.parquet"), str(path))
+    return StageTimes.from_json(path)

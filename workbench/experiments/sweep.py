@@ -1,0 +1,126 @@
+"""Sweeps of the twin: policy x slots x order x prefetcher x envelope, over a pool of processes, with progress and resume.
+
+Each point is one file, named by its configuration, in the folder's artifacts; a sweep that was interrupted goes on where it
+stopped, and all points end in one parquet table.
+"""
+
+import itertools
+import json
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field
+
+from workbench.analysis.run_metrics import run_metrics
+from workbench.config import Config
+from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_envelope, load_routes, run_twin
+from workbench.paths import runs_folder
+from workbench.progress import progress
+from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
+from workbench.schema.results import write_json
+from workbench.simulate.prefetchers import PrefetchConfig
+from workbench.simulate.twin import TwinConfig
+
+TABLE_NAME = "sweep.parquet"
+_SHOWN = {
+    "tokens_per_s": "e2e/decode_tps",
+    "misses_per_token": "routing/misses_per_token",
+    "exposed_wait_ms": "overlap/exposed_wait_ms",
+    "demand_bytes_per_token": "e2e/demand_bytes_per_token",
+    "wasted_bytes_per_token": "e2e/wasted_bytes_per_token",
+    "hit_rate": "routing/decode_hit_rate",
+}
+
+
+class SweepConfig(Config):
+    """A grid; every combination is one run of the twin on the same routes."""
+
+    routes: RoutesConfig = RoutesConfig(requests=1, tokens=100)
+    """What the router chose."""
+    policies: tuple[str, ...] = ("lru", "lfru")
+    """Eviction policies."""
+    num_slots: tuple[int, ...] = (4008, 10_200)
+    """Cache sizes in records."""
+    orders: tuple[Literal["barrier", "ready"], ...] = ("barrier", "ready")
+    """When routed experts run."""
+    prefetchers: tuple[PrefetchConfig, ...] = (PrefetchConfig(), PrefetchConfig(kind="oracle"))
+    """Predictions."""
+    envelopes: tuple[str, ...] = ("m5-pro-2tb",)
+    """Disks."""
+    stages: str = ""
+    """As of one run of the twin."""
+    token_ms: float = Field(40.0, gt=0)
+    """As of one run of the twin, milliseconds."""
+    workers: int = Field(2, ge=1)
+    """Processes at once."""
+
+    def points(self) -> Iterator[TwinRunConfig]:
+        """Every combination."""
+        grid = itertools.product(self.envelopes, self.num_slots, self.policies, self.orders, self.prefetchers)
+        for envelope, num_slots, policy, order, prefetch in grid:
+            twin = TwinConfig(num_slots=num_slots, policy=policy, order=order, prefetch=prefetch)
+            yield TwinRunConfig(routes=self.routes, twin=twin, envelope=envelope, stages=self.stages, token_ms=self.token_ms)
+
+
+def run_sweep(config: SweepConfig, root: Path | None = None) -> RunFolder:
+    """Runs the grid and leaves `artifacts/sweep.parquet`. Goes on with an unfinished sweep of the same configuration."""
+    root = root or runs_folder()
+    for envelope in config.envelopes:
+        load_envelope(envelope)
+    routes = load_routes(config.routes)
+    earlier = _unfinished(config, root)
+    folder = RunFolder.create(
+        root, "simulate", config, profile=routes.profile, evidence=Evidence.SIMULATED, tags={"arm": "sweep"}
+    )
+    with folder:
+        points = list(config.points())
+        rows = _run_points(points, config.workers, folder.artifacts / "points", earlier)
+        pl.DataFrame(rows).write_parquet(folder.artifacts / TABLE_NAME)
+        folder.finish(tables={"sweep": rows}, tags={"routes": config.routes.source})
+    return folder
+
+
+def _unfinished(config: SweepConfig, root: Path) -> Path | None:
+    """Points of the latest sweep of this configuration that did not finish."""
+    runs = [run for run in list_runs(root, "simulate") if run.environment["config_digest"] == config.digest]
+    folders = [run.artifacts / "points" for run in runs if run.status not in (Status.FINISHED, Status.RUNNING)]
+    return next((folder for folder in reversed(folders) if folder.is_dir()), None)
+
+
+def _run_points(points: list[TwinRunConfig], workers: int, folder: Path, earlier: Path | None) -> list[dict[str, Any]]:
+    folder.mkdir()
+    for point in points:
+        if earlier is not None and (done := earlier / _file_name(point)).exists():
+            write_json(folder / _file_name(point), json.loads(done.read_text()))
+    missing = [point for point in points if not (folder / _file_name(point)).exists()]
+    # workers start afresh: a fork would copy threads of this process in the middle of what they do
+    context = multiprocessing.get_context("spawn")
+    with progress("sweep", len(missing)) as advance, ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = {pool.submit(run_point, point): point for point in missing}
+        for future in as_completed(futures):
+            write_json(folder / _file_name(futures[future]), future.result())
+            advance(1)
+    return [json.loads((folder / _file_name(point)).read_text()) for point in points]
+
+
+def run_point(point: TwinRunConfig) -> dict[str, Any]:
+    """One row of a sweep's table."""
+    log = EventLog()
+    run_twin(point, load_routes(point.routes), log)
+    metrics = run_metrics(log.frame())
+    settings = {
+        "envelope": point.envelope,
+        "num_slots": point.twin.num_slots,
+        "policy": point.twin.policy,
+        "order": point.twin.order,
+        "prefetcher": point.twin.prefetch.label,
+    }
+    return settings | {name: metrics.get(metric) for name, metric in _SHOWN.items()}
+
+
+def _file_name(point: TwinRunConfig) -> str:
+    return f"{point.digest[:16]}.json"
