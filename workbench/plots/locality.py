@@ -2,7 +2,7 @@
 
 import polars as pl
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from workbench.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, band, error_bars, layer_axis, legend, new_figure
 from workbench.schema import Evidence
@@ -23,10 +23,19 @@ def overlap_figure(overlap: pl.DataFrame, source: str) -> Figure:
     layers = overlap["layer"].to_list()
     errors = error_bars(overlap, "overlap")
     axes.bar(layers, overlap["overlap"].to_list(), yerr=errors, color=BLUE, width=0.7, capsize=2, label="measured, 95 %")
-    axes.plot(layers, overlap["overlap_popularity"].to_list(), color=PURPLE, marker="_", ls="none", ms=14, label="by popularity")
+    axes.plot(
+        layers,
+        overlap["overlap_popularity"].to_list(),
+        color=ORANGE,
+        marker="_",
+        ls="none",
+        ms=16,
+        mew=2,
+        label="draws by popularity",
+    )
     axes.plot(layers, overlap["overlap_uniform"].to_list(), color=GREY, ls=":", label="uniform draws")
     layer_axis(axes)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     legend(axes)
     return figure
 
@@ -52,13 +61,13 @@ def acceptance_figure(acceptance: pl.DataFrame, threshold: float, source: str) -
     figure, axes = new_figure("Acceptance needed to break even on routed bytes", evidence=Evidence.TRACE, source=source)
     blocks, errors = acceptance["block"].to_list(), error_bars(acceptance, "acceptance_needed")
     axes.bar(blocks, acceptance["acceptance_needed"].to_list(), yerr=errors, color=BLUE, width=0.6, capsize=3)
-    axes.axhline(threshold, color=ORANGE, ls="--")
-    axes.annotate(f"at most {threshold:.0%} for some B", (blocks[0] - 0.4, threshold), va="bottom", fontsize=8, color="#b35900")
+    axes.axhline(threshold, color=ORANGE, ls="--", label=f"at most {threshold:.0%} for some B")
     axes.set_xlabel("B, tokens in a block")
     axes.set_ylabel("U_B / (top-k * B)")
     axes.set_xticks(blocks)
     axes.set_ylim(0, 1.05)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    legend(axes)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 
 
@@ -76,7 +85,7 @@ def miss_figure(curve: pl.DataFrame, at_fraction: float, source: str) -> Figure:
     axes.set_xlabel("cache, share of all records")
     axes.set_ylabel("misses per token")
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     legend(axes)
     return figure
 
@@ -87,10 +96,11 @@ def reuse_figure(reuse: pl.DataFrame, source: str) -> Figure:
     known = reuse.drop_nulls("distance_tokens")
     axes.step(known["distance_tokens"].to_list(), known["running_share"].to_list(), where="post", color=BLUE)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("distance, tokens")
     axes.set_ylabel("share of all uses")
     axes.set_ylim(0, 1)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
 
 
@@ -100,8 +110,8 @@ def skew_figure(skew: pl.DataFrame, hot_share: float, source: str) -> Figure:
     figure, axes = new_figure(title, evidence=Evidence.TRACE, source=source)
     errors = error_bars(skew, "hot_share")
     axes.bar(skew["layer"].to_list(), skew["hot_share"].to_list(), yerr=errors, color=BLUE, width=0.7, capsize=2)
-    axes.axhline(hot_share, color=GREY, ls=":")
-    axes.annotate("even use", (skew["layer"][0] - 0.4, hot_share), va="bottom", fontsize=8, color="#555555")
+    axes.axhline(hot_share, color=ORANGE, ls=":", label="even use")
+    legend(axes)
     layer_axis(axes)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return figure
