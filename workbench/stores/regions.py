@@ -37,7 +37,10 @@ class Region:
         """Exactly these bytes. Raises BadInput when the region ends before them."""
         if offset + num_bytes > self.num_bytes:
             raise BadInput(f"{self.path}: truncated: {num_bytes} bytes at {offset} end behind its {self.num_bytes} bytes")
-        content = os.pread(self._fd, num_bytes, self.start + offset)
+        try:
+            content = os.pread(self._fd, num_bytes, self.start + offset)
+        except OSError as error:
+            raise BadInput(f"{self.path}: {num_bytes} bytes at {offset} can't be read: {error.strerror}") from None
         if len(content) != num_bytes:
             raise BadInput(f"{self.path}: truncated: only {len(content)} of {num_bytes} bytes at {offset} could be read")
         return content
