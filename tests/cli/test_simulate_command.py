@@ -42,6 +42,11 @@ def test_routes_are_written_and_foreign_ones_imported(tmp_path, capsys):
     assert "ids does not name 3 experts" in capsys.readouterr().err
 
 
+def test_unknown_words_suggest_the_nearest(capsys):
+    assert run(["simulate", "mises"]) == 2
+    assert "no such command: simulate 'mises'; did you mean misses?" in capsys.readouterr().err
+
+
 def test_bad_settings_exit_with_one_line(capsys):
     assert run(["simulate", "misses", "--set", "polices=[]"]) == 2
     assert "polices: no such setting; did you mean policies?" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """`workbench simulate`: caches and the twin on recorded, synthetic and foreign routes. Everything it prints is simulated."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,8 @@ from cyclopts import App, Parameter
 
 from workbench.cli.output import print_json, print_table
 from workbench.cli.track import file_results
-from workbench.config import read_toml
+from workbench.config import overlay, read_toml
+from workbench.errors import BadInput
 from workbench.paths import runs_folder
 from workbench.schema import METRICS, RunFolder, write_routes
 
@@ -29,7 +31,25 @@ _SHOWN = (
 
 def register(app: App) -> None:
     """Adds the commands."""
-    group = App(name="simulate", help="Replays routes through caches and through the runtime's twin; all of it is simulated.")
+    group = App(name="simulate")
+
+    @group.default
+    def simulate(*words: Annotated[str, Parameter(show=False)]) -> None:
+        """Replays routes through caches and through the runtime's twin; all of it is simulated.
+
+        Example: workbench simulate misses flash-next-like
+
+        Parameters
+        ----------
+        words
+            Nothing: a word here is a command that does not exist.
+        """
+        if words:
+            near = get_close_matches(words[0], [name for name in group if not name.startswith("-")], n=1)
+            hint = f"; did you mean {near[0]}?" if near else " (see workbench simulate --help)"
+            raise BadInput(f"no such command: simulate {words[0]!r}" + hint)
+        group.help_print()
+
     group.command(misses)
     group.command(published)
     group.command(twin)
@@ -121,7 +141,6 @@ def twin(
     json
         One JSON document instead of a table.
     """
-    from workbench.config import overlay
     from workbench.experiments.simulation import TwinRunConfig, simulate_twin
 
     options = {"routes": {"source": source}, "envelope": envelope, "twin": {"num_slots": slots}, "stages": stages}
