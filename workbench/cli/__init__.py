@@ -13,6 +13,7 @@ app = App(
     help="Which SSD reads of a mixture-of-experts model can be hidden behind compute, and which mechanism pays?",
     version=__version__,
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 
 
@@ -20,8 +21,9 @@ def main() -> None:
     """Entry point: registers the commands, runs one, turns errors into one line and an exit status."""
     from workbench.cli import commands
 
-    commands.register(app)
-    sys.exit(run(sys.argv[1:]))
+    words = sys.argv[1:]
+    commands.register(app, words[0] if words else None)
+    sys.exit(run(words))
 
 
 def run(tokens: list[str]) -> int:
