@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import BadInput
 from workbench.policies import POLICIES, make
+from workbench.policies.hot_set import HotSet
 from workbench.simulate.replay import miss_counts
 
 EVENTS = st.lists(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True), max_size=80)
@@ -99,3 +100,12 @@ def test_the_score_learns_what_is_used_again():
 def test_capacity_must_hold_a_record():
     with pytest.raises(ValueError, match="at least one record"):
         make("lru", capacity=0)
+
+
+def test_a_hot_set_ranks_by_its_own_events():
+    hot = HotSet()
+    for keys in ([1, 2, 3], [1, 2], [1, 4]):
+        hot.use(keys)
+    # 1: three uses, just now; 4: one, just now; 2: two, one event ago; 3: one, two events ago
+    assert hot.missing((), 9) == [1, 2, 4, 3]
+    assert hot.missing({1, 4}, 1) == [2]

@@ -11,7 +11,7 @@ from workbench.errors import BadInput
 from workbench.schema import EVENT_SCHEMA
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.events import array_events, route_frame
-from workbench.simulate.passes import passes
+from workbench.simulate.passes import in_turns, passes
 from workbench.simulate.prefetchers import PrefetchConfig, make_prefetcher
 from workbench.simulate.replay import miss_counts
 from workbench.simulate.stages import StageTimes
@@ -179,6 +179,32 @@ def test_what_cannot_be_imitated_is_refused(routes):
         Twin(toy(policy="belady"), STAGES, ENVELOPE)
     with pytest.raises(BadInput, match="the routes have 6 layers, the stage times 2"):
         Twin(toy(), StageTimes.uniform(2, 1.0), ENVELOPE).run(decode_passes(routes))
+
+
+def test_requests_take_turns_with_idle_time_between(routes):
+    turns = in_turns(decode_passes(routes), 3)
+    assert [(each.request, each.position) for each in turns if each.position % 20 == 0] == [
+        (0, 0), (1, 0), (0, 20), (1, 20), (0, 40), (1, 40)
+    ]  # fmt: skip
+    frame = Twin(toy(idle_ms=50.0), STAGES, ENVELOPE).run(turns).frame()
+    starts = frame.filter(kind="mark")["t_ns"].to_list()
+    ends = frame.filter(kind="token")["t_ns"].to_list()
+    assert [start - ends[20 * (turn + 1) - 1] for turn, start in enumerate(starts[1:])] == [50_000_000] * 5
+
+
+def test_a_hot_set_warms_what_its_sequence_used_before_the_turn(routes):
+    turns = in_turns(decode_passes(routes), 3)
+    columns = {"num_slots": 100, "idle_ms": 50.0}
+    cold, warm, no_time = (
+        Twin(toy(**columns | extra), STAGES, ENVELOPE).run(turns).frame()
+        for extra in ({}, {"hot_set": 40}, {"hot_set": 40, "idle_ms": 0.0})
+    )
+    warmed = warm.filter(kind="ticket", intent="predicted")
+    assert 40 < warmed.height <= 4 * 40
+    first = pl.col("position").is_in([20, 40])
+    waits = [frame.filter(first, kind="wait")["duration_ns"].sum() for frame in (cold, warm)]
+    assert waits[1] < 0.8 * waits[0]
+    assert no_time.filter(kind="ticket", intent="predicted").height < warmed.height / 2
 
 
 @pytest.mark.soak

@@ -19,7 +19,7 @@ from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_ro
 from workbench.schema.envelopes import Envelope
 from workbench.simulate import planted
 from workbench.simulate.events import route_events, route_frame
-from workbench.simulate.passes import passes
+from workbench.simulate.passes import in_turns, passes
 from workbench.simulate.replay import miss_counts, of_layers
 from workbench.simulate.stages import StageTimes
 from workbench.simulate.synthetic import RouteModel, synthetic_routes
@@ -167,6 +167,8 @@ class TwinRunConfig(Config):
     """What the router chose."""
     twin: TwinConfig = TwinConfig(num_slots=4008)
     """Cache, order and predictions. The number of experts is that of the routes."""
+    turns: int = Field(1, ge=1)
+    """Parts that each request is cut into; the requests take turns."""
     envelope: str = "m5-pro-2tb"
     """Name of a file in data/envelopes, or a path."""
     stages: str = ""
@@ -179,7 +181,7 @@ def run_twin(config: TwinRunConfig, routes: LoadedRoutes, log: EventLog) -> None
     """Runs the twin on loaded routes; its events go to `log`."""
     settings = config.twin.model_copy(update={"num_experts": routes.num_experts})
     twin = Twin(settings, load_stages(config, routes.num_layers), load_envelope(config.envelope), log)
-    twin.run(list(passes(routes.frame, routes.num_experts, tile=PREFILL_TILE)))
+    twin.run(in_turns(list(passes(routes.frame, routes.num_experts, tile=PREFILL_TILE)), config.turns))
 
 
 def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:

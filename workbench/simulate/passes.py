@@ -1,6 +1,6 @@
 """Passes: what the runtime would run one after another, as a route trace says it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,3 +40,15 @@ def passes(frame: pl.DataFrame, num_experts: int, *, tile: int) -> Iterator[Pass
                 num_tokens=end - start,
                 keys=tuple(tuple(dict.fromkeys(row)) for row in needed.tolist()),
             )
+
+
+def in_turns(whole: Sequence[Pass], num_turns: int) -> list[Pass]:
+    """The passes of each request in `num_turns` parts, and the requests taking turns, as agents that wait for tools do."""
+    by_request: dict[int, list[Pass]] = {}
+    for each in whole:
+        by_request.setdefault(each.request, []).append(each)
+    ordered = []
+    for turn in range(num_turns):
+        for own in by_request.values():
+            ordered += own[turn * len(own) // num_turns : (turn + 1) * len(own) // num_turns]
+    return ordered

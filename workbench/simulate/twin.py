@@ -12,6 +12,7 @@ from pydantic import Field
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.policies import make
+from workbench.policies.hot_set import HotSet
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
 from workbench.scheduling.demand import Demand
@@ -26,7 +27,7 @@ from workbench.simulate.passes import Pass
 from workbench.simulate.prefetchers import PrefetchConfig, Prefetcher, make_prefetcher
 from workbench.simulate.stages import StageTimes
 from workbench.simulate.wire import Wire
-from workbench.units import NS_PER_US, PAGE_BYTES, align_up
+from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES, align_up
 
 _NUM_PAGES = 1 << 24
 """Pages of the n-gram store: far more than a trace touches."""
@@ -50,6 +51,10 @@ class TwinConfig(Config):
     """Predictions."""
     depth: int = Field(32, ge=1)
     """Most record reads in flight."""
+    idle_ms: float = Field(0.0, ge=0)
+    """Time between two turns, milliseconds: a tool runs, a person reads."""
+    hot_set: int = Field(0, ge=0)
+    """Most records that are warmed (P3) in that time for the sequence that goes on, hottest of its own first."""
     ple_pages: int = Field(0, ge=0)
     """N-gram pages a token needs before layer `ple_layer`; each is a new random page."""
     ple_layer: int = Field(1, ge=0)
@@ -76,9 +81,10 @@ class Twin:
         self._held: Demand | None = None
         self._prefetcher: Prefetcher
         self._index = 0
+        self._hot_sets: dict[int, HotSet] = {}
 
     def run(self, passes: Sequence[Pass]) -> EventLog:
-        """Runs the passes of one or more requests, one after another, and returns the events of all. Call it once.
+        """Runs the passes and returns their events. Call it once. A change of request, or back, is a new turn.
 
         Raises BadInput when the routes have another number of layers than the stage times.
         """
@@ -92,12 +98,23 @@ class Twin:
         request = None
         for each in passes:
             if each.request != request:
+                if request is not None:
+                    self._stand_idle(each.request)
                 request = each.request
                 self.log.add(self._wire.clock.now_ns(), "mark", name="request_start", request=request)
             self._run_pass(each)
         self._wire.drain()
         self._wire.scheduler.close()
         return self.log
+
+    def _stand_idle(self, following: int) -> None:
+        """The time between two turns, used for the sequence that goes on."""
+        scheduler, now_ns = self._wire.scheduler, self._wire.clock.now_ns()
+        if self.config.hot_set and following in self._hot_sets:
+            resident = scheduler.pools["expert"].slots.resident_keys
+            keys = self._hot_sets[following].missing(resident, self.config.hot_set)
+            self._wire.prefetch(keys, Event(request=following), Priority.P3)
+        self._wire.idle_until(now_ns + round(self.config.idle_ms * NS_PER_MS))
 
     def _run_pass(self, each: Pass) -> None:
         start_ns = self._wire.clock.now_ns()
@@ -116,6 +133,8 @@ class Twin:
     def _run_layer(self, each: Pass, layer: int, keys: Sequence[int]) -> None:
         self._compute(self._stages.pre_router_us[layer])
         self._settle()
+        if self.config.hot_set:
+            self._hot_sets.setdefault(each.request, HotSet()).use(keys)
         for start in range(0, len(keys), self.config.num_slots):
             part = keys[start : start + self.config.num_slots]
             self._settle()

@@ -77,6 +77,12 @@ class Wire:
         demand.missing(self.clock.now_ns(), ready)
         return ready
 
+    def idle_until(self, time_ns: int) -> None:
+        """Nobody computes; reads end and others go until the time has come."""
+        while self._coming and self._coming[0][0] <= time_ns:
+            self._await_next()
+        self.clock.sleep_until(time_ns)
+
     def drain(self) -> None:
         """Lets all reads end."""
         while self._coming:
