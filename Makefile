@@ -22,7 +22,7 @@ help:
 	@echo "make gates     pack the bundled model and walk every gate to its verdict (SMOKE=1: small sizes)"
 	@echo "make test      lint, then the tests"
 	@echo "make soak      the long versions of the tests"
-	@echo "make bench     what the disk and this machine give"
+	@echo "make bench     decode speed against transformers, replay speed against libcachesim"
 	@echo "make lab       JupyterLab on the notebooks"
 	@echo "make ui        MLflow on the results"
 	@echo "make lint      ruff, mypy, import contracts"
@@ -68,8 +68,9 @@ test: lint
 soak: $(VENV)/.develop
 	@HYPOTHESIS_PROFILE=searching $(BIN)/python -m pytest -m soak
 
-bench: $(VENV)/.run
-	@$(BIN)/workbench bench
+bench: $(VENV)/.develop
+	@$(BIN)/python tests/bench/decode_speed.py
+	@$(BIN)/python tests/bench/replay_speed.py
 
 lint: $(VENV)/.develop
 	@$(BIN)/ruff check

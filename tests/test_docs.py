@@ -54,6 +54,12 @@ def test_documents_name_targets_that_make_has():
     assert {"gates", "test"} <= named <= targets
 
 
+def test_make_runs_commands_and_scripts_that_exist(app):
+    recipes = text_of("Makefile")
+    assert set(re.findall(r"\$\(BIN\)/workbench (\w+)", recipes)) <= {name for name in app if not name.startswith("-")}
+    assert all((ROOT / script).exists() for script in re.findall(r"\$\(BIN\)/python (\S+\.py)", recipes))
+
+
 def test_every_command_has_a_help_with_an_example(app):
     for name in app:
         if not name.startswith("-"):
