@@ -56,6 +56,9 @@ class Queue:
         order.number, order.priority, order.waiting = next(self._numbers), order.ticket.priority, True
         self._waiting[order.priority] += 1
         heap = self._heaps[order.priority].setdefault(order.lane, [])
+        if len(heap) > 2 * self._waiting[order.priority] + _SLACK:
+            heap[:] = [place for place in heap if _holds(place)]
+            heapq.heapify(heap)
         heapq.heappush(heap, (order.ticket.deadline_ns, order.number, order))
 
     def remove(self, order: Order) -> None:
@@ -76,7 +79,17 @@ class Queue:
         return None
 
 
+_SLACK = 64
+"""Void places that a heap may keep; beyond that and the number of waiting orders they are swept out."""
+
+
+def _holds(place: tuple[int, int, Order]) -> bool:
+    """Whether the order still waits in this place."""
+    _, number, order = place
+    return order.waiting and order.number == number
+
+
 def _first(heap: list[tuple[int, int, Order]]) -> tuple[int, int, Order] | None:
-    while heap and not (heap[0][2].waiting and heap[0][2].number == heap[0][1]):
+    while heap and not _holds(heap[0]):
         heapq.heappop(heap)
     return heap[0] if heap else None

@@ -133,6 +133,7 @@ class Scheduler:
             self.pools[order.lane].counters.read_ops -= 1
             if wanted:
                 self.traffic.wait_again(order)
+                self._unplace(order.ticket)
 
     def on_ready(self, number: int, *, ready_ns: int, now_ns: int) -> Ticket:
         """The bytes of order `number` are in its slot, and were checked. A stale generation publishes nothing."""
@@ -337,6 +338,13 @@ class Scheduler:
         slot = pool.slots.slot(ticket.key)
         self.traffic.settle(ticket, slot, pool.slots.generation(slot))
         return True
+
+    def _unplace(self, ticket: Ticket) -> None:
+        """A prediction of which nothing was read waits without a slot, so that exact keys can have it."""
+        if not ticket.demanded and not ticket.issued:
+            self.traffic.unsettle(ticket)
+            self.pools[ticket.store].slots.discard(ticket.key)
+            ticket.slot = -1
 
     def _complete(self, ticket: Ticket, ready_ns: int, now_ns: int) -> None:
         pool = self.pools[ticket.store]

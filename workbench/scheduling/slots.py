@@ -4,6 +4,7 @@ A slot is free, filling (admitted, bytes on their way), resident, or draining (g
 A leased slot is never evicted nor overwritten; a filling slot is leased by its own read.
 """
 
+import itertools
 from collections.abc import Container, Sequence
 from typing import Protocol
 
@@ -43,6 +44,7 @@ class SlotTable:
         self._resident: set[int] = set()
         self._free = list(range(num_slots - 1, -1, -1))
         self._generation = [0] * num_slots
+        self._generations = itertools.count(1)
         self._reads = [0] * num_slots
         self._draining: set[int] = set()
 
@@ -59,7 +61,7 @@ class SlotTable:
         return key in self._resident
 
     def generation(self, slot: int) -> int:
-        """Owner epoch of a slot; it grows at every change of owner."""
+        """Owner epoch of a slot: no two owners of any slots have the same."""
         return self._generation[slot]
 
     def leases(self, key: int) -> int:
@@ -117,7 +119,7 @@ class SlotTable:
         for key in keys:
             slot = self._free.pop()
             self._slot[key] = slot
-            self._generation[slot] += 1
+            self._generation[slot] = next(self._generations)
         return victims
 
     def _evict(self, count: int) -> list[int]:
@@ -164,7 +166,7 @@ class SlotTable:
 
     def _vacate(self, key: int) -> None:
         slot = self._slot.pop(key)
-        self._generation[slot] += 1
+        self._generation[slot] = next(self._generations)
         if self._reads[slot]:
             self._draining.add(slot)
         else:
