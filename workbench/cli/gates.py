@@ -1,5 +1,6 @@
 """`workbench` alone, `workbench gate` and `workbench notebook`: where the gates stand, and their verdicts."""
 
+import shlex
 import sys
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -168,6 +169,7 @@ def _print_run(gate: Gate, folder: RunFolder) -> None:
         print_table(result.tables[name] if result else [], title)
     print("\nRests on:\n" + "\n".join(f"- {condition}" for condition in verdict.conditions))
     _say(f"result: {folder.path}")
+    _say(f"again: {shlex.join(['workbench', *folder.environment['command'][1:], '--again'])}")
 
 
 def _close_walk(chosen: list[Gate], profile: str) -> None:
