@@ -21,7 +21,7 @@ class FaultKind(StrEnum):
     SHORT = "short"
     """Its second half never arrives, and the reader says so."""
     CORRUPT = "corrupt"
-    """The last demanded byte is flipped; the reader notices nothing."""
+    """The last demanded byte is flipped before sums are checked: without one, nobody notices."""
     DELAY = "delay"
     """It starts late: also how a completion comes after a cancel."""
     HANG = "hang"
@@ -168,6 +168,7 @@ def _spoil(read: Read, kind: FaultKind | None, completion: Completion) -> None:
     need = read.num_bytes if read.need_bytes < 0 else read.need_bytes
     if kind is FaultKind.CORRUPT:
         content[need - 1] ^= 0xFF
+        completion.error = read.check()
     elif kind is FaultKind.SHORT:
         content[need // 2 :] = 0
         completion.error = OSError(errno.EIO, f"short read: {need // 2} of {need} bytes at offset {read.offset}")

@@ -15,7 +15,7 @@ from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.model.model import Model
-from workbench.readers import open_reader
+from workbench.readers import Clock, Reader, RealClock, open_reader
 from workbench.runtime.budget import CacheBudget, plan_cache
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
 from workbench.runtime.resident import load_resident, load_tensors
@@ -90,8 +90,13 @@ class ResidentEngine:
 class StreamedEngine:
     """Trunk in memory, experts and rows from a store within one byte budget. Close it (or use `with`) to end its reads."""
 
-    def __init__(self, folder: Path, config: RuntimeConfig, log: EventLog) -> None:
-        """Raises BadInput on a damaged store or a budget below one token's working set."""
+    def __init__(
+        self, folder: Path, config: RuntimeConfig, log: EventLog, *, reader: Reader | None = None, clock: Clock | None = None
+    ) -> None:
+        """`reader` and its `clock` stand in for this machine's, to emulate a disk or plant faults.
+
+        Raises BadInput on a damaged store or a budget below one token's working set.
+        """
         mx.set_cache_limit(MLX_CACHE_BYTES)
         self.store: Store = open_store(folder)
         self.config = config
@@ -106,14 +111,15 @@ class StreamedEngine:
         """Trunk weights as they are held in memory."""
         self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
         self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
-        self.reader = open_reader(uncached=config.uncached, depth={"expert": config.expert_depth, "ple": config.ple_depth})
+        depth = {"expert": config.expert_depth, "ple": config.ple_depth}
+        self.reader = open_reader(uncached=config.uncached, depth=depth) if reader is None else reader
         try:
-            self._connect(geometry)
+            self._connect(geometry, clock or RealClock())
         except BaseException:
             self.reader.close()
             raise
 
-    def _connect(self, geometry: Geometry) -> None:
+    def _connect(self, geometry: Geometry, clock: Clock) -> None:
         store, config = self.store, self.config
         records = RecordSource(
             store.experts, self._record_pool, self.reader.open_file(store.experts.path), checksums=config.checksums
@@ -134,7 +140,7 @@ class StreamedEngine:
         ]
         lanes = LaneConfig(depth={"expert": self.budget.num_slots, "ple": max(1, self.budget.num_pages)})
         self.scheduler = Scheduler(pools, SchedulerConfig(lanes=lanes))
-        self.transfer = Transfer(self.scheduler, self.reader, {"expert": records, "ple": pages}, self.log)
+        self.transfer = Transfer(self.scheduler, self.reader, {"expert": records, "ple": pages}, self.log, clock)
         self.experts = StreamedExperts(geometry, self.transfer, records, self._record_pool, self.step)
         self.rows = StreamedRows(store.ngrams, self.transfer, pages, self._page_pool, self.step)
 
@@ -166,11 +172,10 @@ class StreamedEngine:
         self.scheduler.cancel(request)
 
     def close(self) -> None:
-        """Lets reads end, accounts for what nobody used, closes reader and files."""
+        """Ends all reads, threads and files, then accounts for what nobody used."""
         self.experts.settle()
-        self.transfer.drain()
-        self.scheduler.close()
         self.reader.close()
+        self.scheduler.close()
 
     def __enter__(self) -> Self:
         return self

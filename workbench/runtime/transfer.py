@@ -1,10 +1,10 @@
 """Moves what the scheduler orders: submits reads, tells the scheduler what came, and waits for the smallest set needed."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from workbench.readers.base import Completion, Read, Reader
+from workbench.readers.clock import Clock
 from workbench.scheduling.demand import Demand
 from workbench.scheduling.queue import Order
 from workbench.scheduling.scheduler import Scheduler
@@ -34,10 +34,11 @@ class Source(Protocol):
 class Transfer:
     """One scheduler, one reader, a source for each pool. Used by the thread that computes."""
 
-    def __init__(self, scheduler: Scheduler, reader: Reader, sources: Mapping[str, Source], log: EventLog) -> None:
+    def __init__(self, scheduler: Scheduler, reader: Reader, sources: Mapping[str, Source], log: EventLog, clock: Clock) -> None:
         self.scheduler = scheduler
         self.log = log
         self._reader = reader
+        self._clock = clock
         self._sources = sources
         self.check_ns = dict.fromkeys(sources, 0)
         """Time that checksums took on the reader's threads, by pool."""
@@ -60,11 +61,11 @@ class Transfer:
 
         `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
         """
-        now_ns = time.monotonic_ns()
+        now_ns = self._clock.now_ns()
         demand = self.scheduler.demand(store, keys, event, now_ns)
         while demand.answer == "busy":
             self._collect(_POLL_S)
-            demand = self.scheduler.demand(store, keys, event, time.monotonic_ns())
+            demand = self.scheduler.demand(store, keys, event, self._clock.now_ns())
         self.log.add(
             now_ns,
             "demand",
@@ -86,7 +87,7 @@ class Transfer:
 
     def pump(self) -> None:
         """Submits what may go now; a busy reader's share waits again."""
-        orders = self.scheduler.issue(time.monotonic_ns())
+        orders = self.scheduler.issue(self._clock.now_ns())
         if not orders:
             return
         taken = self._reader.submit([self._sources[order.lane].read(order) for order in orders])
@@ -109,7 +110,7 @@ class Transfer:
 
         `consumed`: how many of them the stage behind this wait uses; all where nothing is said.
         """
-        start_ns = time.monotonic_ns()
+        start_ns = self._clock.now_ns()
         if not self._missing(demand, keys, components):
             return
         guarded = len(demand.slots) if keys is None else len(keys)
@@ -126,12 +127,12 @@ class Transfer:
             position=position,
             guarded=guarded,
             consumed=guarded if consumed is None else consumed,
-            duration_ns=time.monotonic_ns() - start_ns,
+            duration_ns=self._clock.now_ns() - start_ns,
         )
 
     def _missing(self, demand: Demand, keys: Sequence[int] | None, components: int) -> list[Ticket]:
         try:
-            return demand.missing(time.monotonic_ns(), keys, components)
+            return demand.missing(self._clock.now_ns(), keys, components)
         except Exception as error:
             where = f"{demand.store} bytes of layer {demand.event.layer}"
             raise RequestFailed(f"{where} could not be read: {error}") from error
@@ -141,7 +142,7 @@ class Transfer:
         for completion in done:
             self._land(completion)
         if not done:
-            self.scheduler.expire(time.monotonic_ns(), HANG_NS)
+            self.scheduler.expire(self._clock.now_ns(), HANG_NS)
         self.pump()
 
     def _land(self, completion: Completion) -> None:
@@ -150,7 +151,7 @@ class Transfer:
             self.scheduler.on_error(completion.key, completion.error)
             return
         self._sources[order.lane].arrived(order)
-        ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=time.monotonic_ns())
+        ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=self._clock.now_ns())
         self.check_ns[ticket.store] += completion.check_ns
 
     def _log_ticket(self, ticket: Ticket) -> None:
@@ -175,11 +176,6 @@ class Transfer:
             physical_bytes=ticket.physical_bytes,
             queue_depth=self._depths.pop(ticket.number, None),
         )
-
-    def drain(self) -> None:
-        """Waits until the reader holds nothing, so that no read writes into memory that is about to go."""
-        while self._reader.in_flight:
-            self._collect(_POLL_S)
 
 
 def _or_none(time_ns: int) -> int | None:

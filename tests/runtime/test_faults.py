@@ -1,0 +1,108 @@
+"""Decode under planted faults, on a virtual clock: the same digests or one clean error, and nothing leaked."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from workbench.paths import data_folder
+from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
+from workbench.runtime.engine import RuntimeConfig, StreamedEngine
+from workbench.runtime.session import Session
+from workbench.runtime.transfer import RequestFailed
+from workbench.schema import EventLog
+from workbench.schema.envelopes import Envelope
+
+PROMPT = [40, 51, 62]
+TOKENS = 8
+DELAY_NS = 3_000_000
+
+
+class Planted:
+    """An engine on a virtual clock whose `fault_of(n)` says what happens to the n-th read."""
+
+    def __init__(self, store, fault_of, cache_bytes):
+        clock = VirtualClock()
+        disk = Disk(Envelope.from_json(data_folder() / "envelopes" / "m4-pro-512gb.json"))
+        self.reader = FaultyReader(TimedReader(PreadReader(), disk, clock), fault_of, clock)
+        self.engine = StreamedEngine(store, RuntimeConfig(cache_bytes=cache_bytes), EventLog(), reader=self.reader, clock=clock)
+        self.num_reads = 0
+
+    def run(self):
+        """State and routing digests after `TOKENS` greedy tokens, or the error; what was committed stays checked."""
+        session = Session(self.engine)
+        committed = session.state.digest()
+        try:
+            logits = session.prefill(PROMPT)
+            for _ in range(TOKENS):
+                committed = session.state.digest(), session.routing_digest
+                logits = session.decode(int(np.argmax(logits)))
+        except RequestFailed as error:
+            assert (session.state.digest(), session.routing_digest) == committed, "a failed pass changed the committed state"
+            return error
+        finally:
+            self.close()
+        return session.state.digest(), session.routing_digest
+
+    def close(self):
+        self.reader.thaw()
+        self.engine.close()
+        for pool in self.engine.scheduler.pools.values():
+            assert not pool.tickets, f"{pool.name}: tickets left"
+            assert pool.slots.num_available + pool.slots.num_draining == pool.slots.num_slots, f"{pool.name}: slots leased"
+
+
+@pytest.fixture(scope="module")
+def cache_bytes(mini_store, budget_bytes):
+    return budget_bytes(mini_store, 0.05)
+
+
+@pytest.fixture(scope="module")
+def sound(mini_store, cache_bytes):
+    """Digests without faults, and how many reads there are to spoil."""
+    reads = []
+    planted = Planted(mini_store, lambda n: reads.append(n), cache_bytes)
+    return planted.run(), len(set(reads))
+
+
+def faults(kind):
+    return Fault(kind=kind, delay_ns=DELAY_NS if kind is FaultKind.DELAY else 0)
+
+
+def assert_single_fault_is_survived(store, sound, cache_bytes, position, kind):
+    planted = Planted(store, lambda n: faults(kind) if n == position else None, cache_bytes)
+    assert planted.run() == sound[0], f"{kind} at read {position}"
+    assert planted.reader.num_faults == 1
+
+
+def test_one_percent_of_all_single_faults(mini_store, sound, cache_bytes):
+    random = np.random.default_rng(20261130)
+    cases = [(position, kind) for position in range(sound[1]) for kind in FaultKind]
+    for index in random.choice(len(cases), max(len(cases) // 100, len(FaultKind)), replace=False):
+        assert_single_fault_is_survived(mini_store, sound, cache_bytes, *cases[index])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", list(FaultKind))
+def test_every_single_fault(mini_store, sound, cache_bytes, kind):
+    for position in range(sound[1]):
+        assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.ERROR, FaultKind.SHORT, FaultKind.CORRUPT])
+def test_a_disk_that_keeps_failing_ends_in_one_error(mini_store, sound, cache_bytes, kind):
+    late = sound[1] * 2 // 3
+    outcome = Planted(mini_store, lambda n: faults(kind) if n >= late else None, cache_bytes).run()
+    assert isinstance(outcome, RequestFailed)
+    assert "could not be read" in str(outcome)
+
+
+def test_nothing_is_left_open(mini_store, cache_bytes):
+    def now():
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    Planted(mini_store, lambda n: None, cache_bytes).run()
+    before = now()
+    Planted(mini_store, lambda n: faults(FaultKind.ERROR) if n % 40 == 7 else None, cache_bytes).run()
+    assert now() == before
