@@ -10,15 +10,12 @@ from cyclopts import App
 
 from workbench.cli.output import print_table
 from workbench.errors import UnmetPrerequisite
-from workbench.paths import home, runs_folder
+from workbench.paths import notebooks_folder, runs_folder
 from workbench.schema import Status, list_runs
 from workbench.schema.results import ARM_VARIABLE
 
 if TYPE_CHECKING:
     from workbench.tracking import Filed
-
-
-_COHORT = 4
 
 
 def register(app: App) -> None:
@@ -87,7 +84,7 @@ def lab(*, browser: bool = True) -> None:
     browser
         Open a browser as well; --no-browser prints the address only.
     """
-    command = [sys.executable, "-m", "jupyterlab", str(home() / "notebooks"), *([] if browser else ["--no-browser"])]
+    command = [sys.executable, "-m", "jupyterlab", str(notebooks_folder()), *([] if browser else ["--no-browser"])]
     _become(command, os.environ | {"WORKBENCH_RUNS": str(runs_folder())})
 
 
@@ -99,7 +96,7 @@ def file_results(root: Path) -> None:
     """
     if ARM_VARIABLE in os.environ or os.environ.get("WORKBENCH_TRACKING") == "off":
         return
-    from workbench.tracking import compare_link, run_link, track
+    from workbench.tracking import run_link, track
 
     try:
         filed = track(root)
@@ -110,10 +107,18 @@ def file_results(root: Path) -> None:
     arms = [each for each in filed if each.is_arm]
     for each in (each for each in filed if not each.is_arm):
         print(f"filed {each.place}: {run_link(each.experiment_id, each.run_id)}", file=sys.stderr)
-    if len(arms) >= _COHORT:
-        cohort = arms[-_COHORT:]
-        link = compare_link(cohort[0].experiment_id, [each.run_id for each in cohort])
-        print(f"filed {len(arms)} arms; the last four side by side: {link}", file=sys.stderr)
+    if arms:
+        _print_arms(arms)
+
+
+def _print_arms(arms: "list[Filed]") -> None:
+    """Links to the last cohort that was filed: curves of its arms, and its arms side by side."""
+    from workbench.tracking import compare_link, curves_link
+
+    last = arms[-1]
+    cohort = [each for each in arms if each.cohort == last.cohort]
+    print(f"filed {len(arms)} arms; curves of the last cohort: {curves_link(last.experiment_id, *last.cohort)}", file=sys.stderr)
+    print(f"side by side: {compare_link(last.experiment_id, [each.run_id for each in cohort])}", file=sys.stderr)
 
 
 def _print_filed(filed: Sequence["Filed"]) -> None:

@@ -5,6 +5,6 @@ of mlflow, and imports it late, because that takes two seconds.
 """
 
 from workbench.tracking.filing import Filed, rebuild, track
-from workbench.tracking.store import Store, compare_link, run_link
+from workbench.tracking.store import Store, compare_link, curves_link, run_link
 
-__all__ = ["Filed", "Store", "compare_link", "rebuild", "run_link", "track"]
+__all__ = ["Filed", "Store", "compare_link", "curves_link", "rebuild", "run_link", "track"]

@@ -42,6 +42,12 @@ class Filed:
         """It lies within a comparison's folder."""
         return self.place.count("/") > 1
 
+    @property
+    def cohort(self) -> tuple[str, str]:
+        """Of an arm, the place of its comparison and the name of its cohort."""
+        kind, series, _, cohort, *_ = self.place.split("/")
+        return f"{kind}/{series}", cohort
+
 
 def track(root: Path, store: Store | None = None) -> list[Filed]:
     """Files every folder that is new or has changed since it was filed; runs still going are left for later."""

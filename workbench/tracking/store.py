@@ -25,6 +25,8 @@ QUIET = {
     "DO_NOT_TRACK": "true",
     # migrations of a new store log a page of text
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    # a client of a server prints two addresses for each run that ends
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 
@@ -112,6 +114,17 @@ def compare_link(experiment_id: str, run_ids: Sequence[str], environ: Mapping[st
     """Address of the page that lays runs side by side, in the order given; `runs` must be its first parameter."""
     runs, experiments = (quote(json.dumps(ids)) for ids in (list(run_ids), [experiment_id]))
     return f"{_base(environ)}/#/compare-runs?runs={runs}&experiments={experiments}&workflowType=machine_learning"
+
+
+def curves_link(experiment_id: str, series: str, cohort: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Address of the charts of one cohort's arms, in their order and colours.
+
+    Ordered by name, runs are not folded under their comparison, which would hide them and their curves.
+    """
+    chosen = quote(f"tags.parent = '{series}' and tags.cohort = '{cohort}'")
+    order = f"orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"
+    page = f"{_base(environ)}/#/experiments/{experiment_id}/runs"
+    return f"{page}?workflowType=machine_learning&compareRunsMode=CHART&{order}&searchFilter={chosen}"
 
 
 def _base(environ: Mapping[str, str]) -> str:
