@@ -64,7 +64,7 @@ def build_scheduler(s, on_final, **settings):
     ]
     budgets = {
         # each class runs into another of its bounds first
-        s.Priority.P1: s.Budget(num_bytes=45, slots=9, lanes=9),
+        s.Priority.P1: s.Budget(num_bytes=55, slots=9, lanes=9),
         s.Priority.P2: s.Budget(num_bytes=200, slots=9, lanes=2),
         s.Priority.P3: s.Budget(num_bytes=200, slots=1, lanes=9),
     }
@@ -177,6 +177,7 @@ def build_machine(s):
 
         @rule(pick=picks, count=st.integers(1, 4))
         def complete_some(self, pick, count):
+            self.issue(99, 0)
             for _ in range(min(count, len(self.flying))):
                 self.complete(pick)
             for number in range(len(self.demands)):
@@ -337,8 +338,8 @@ def build_machine(s):
                     assert ticket.demanded or ticket.issued or ticket.slot < 0
 
         def teardown(self):
-            for demand in self.demands:
-                self.scheduler.release(demand)
+            for request in range(NUM_REQUESTS):
+                self.scheduler.cancel(request)
             while self.flying:
                 order = self.take(0)
                 self.scheduler.on_ready(order.number, ready_ns=self.now, now_ns=self.now)
