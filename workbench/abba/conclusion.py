@@ -161,7 +161,8 @@ def _summary(config: AbbaConfig, found: Claim, result: Estimate, bytes_ratio: fl
     if result.num_cohorts > 1:
         low, high = _signed(math.expm1(result.low)), _signed(math.expm1(result.high))
         span = f" ({100 * result.confidence:g} % interval {low} to {high})"
-    figures = f"{_signed(math.expm1(result.mean))} in {config.metric}{span}, {result.num_cohorts} cohorts"
+    cohorts = f"{result.num_cohorts} cohort{'s' if result.num_cohorts > 1 else ''}"
+    figures = f"{_signed(math.expm1(result.mean))} in {config.metric}{span}, {cohorts}"
     if config.is_null:
         least = f"no difference of {config.minimum_effect:.1%} or more"
         return f"A against A: {'a difference' if _null_outcome(found) is Outcome.FAIL else least}: {figures}"
