@@ -7,9 +7,10 @@ from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock
 from workbench.scheduling.demand import Demand
 from workbench.scheduling.queue import Order
+from workbench.scheduling.recorder import Recorder
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import NEVER_NS, Event, Ticket
-from workbench.schema import EventLog, fingerprint
+from workbench.scheduling.ticket import Event, Ticket
+from workbench.schema import EventLog
 from workbench.units import NS_PER_S
 
 _POLL_S = 0.5
@@ -36,16 +37,15 @@ class Transfer:
 
     def __init__(self, scheduler: Scheduler, reader: Reader, sources: Mapping[str, Source], log: EventLog, clock: Clock) -> None:
         self.scheduler = scheduler
-        self.log = log
+        self._recorder = Recorder(log)
         self._reader = reader
         self._clock = clock
         self._sources = sources
         self.check_ns = dict.fromkeys(sources, 0)
         """Time that checksums took on the reader's threads, by pool."""
-        self._depths: dict[int, int] = {}
         self._orders: dict[int, Order] = {}
         for pool in scheduler.pools.values():
-            pool.on_final = self._log_ticket
+            pool.on_final = self._recorder.ticket
 
     def demand(
         self,
@@ -66,21 +66,7 @@ class Transfer:
         while demand.answer == "busy":
             self._collect(_POLL_S)
             demand = self.scheduler.demand(store, keys, event, self._clock.now_ns())
-        self.log.add(
-            now_ns,
-            "demand",
-            store=store,
-            request=event.request,
-            phase=event.phase,
-            position=position,
-            layer=event.layer,
-            identity=fingerprint(keys) if store == "expert" else None,
-            hits=len(demand.hits),
-            joined=len(demand.joined),
-            misses=len(demand.misses),
-            logical_bytes=logical_bytes,
-            value=num_rows,
-        )
+        self._recorder.demand(demand, keys, now_ns, position=position, logical_bytes=logical_bytes, num_rows=num_rows)
         if demand.misses:
             self.pump()
         return demand
@@ -91,9 +77,8 @@ class Transfer:
         if not orders:
             return
         taken = self._reader.submit([self._sources[order.lane].read(order) for order in orders])
-        depth = self._reader.in_flight
+        self._recorder.submitted([order.ticket for order in orders[:taken]], self._reader.in_flight)
         for order in orders[:taken]:
-            self._depths[order.ticket.number] = depth
             self._orders[order.number] = order
         self.scheduler.hand_back(orders[taken:])
 
@@ -116,19 +101,9 @@ class Transfer:
         guarded = len(demand.slots) if keys is None else len(keys)
         while self._missing(demand, keys, components):
             self._collect(_POLL_S)
-        event = demand.event
-        self.log.add(
-            start_ns,
-            "wait",
-            store=demand.store,
-            request=event.request,
-            phase=event.phase,
-            layer=event.layer,
-            position=position,
-            guarded=guarded,
-            consumed=guarded if consumed is None else consumed,
-            duration_ns=self._clock.now_ns() - start_ns,
-        )
+        consumed = guarded if consumed is None else consumed
+        end_ns = self._clock.now_ns()
+        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=guarded, consumed=consumed)
 
     def _missing(self, demand: Demand, keys: Sequence[int] | None, components: int) -> list[Ticket]:
         try:
@@ -153,30 +128,3 @@ class Transfer:
         self._sources[order.lane].arrived(order)
         ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=self._clock.now_ns())
         self.check_ns[ticket.store] += completion.check_ns
-
-    def _log_ticket(self, ticket: Ticket) -> None:
-        if not ticket.issued:
-            return
-        event = ticket.event
-        self.log.add(
-            ticket.issue_ns,
-            "ticket",
-            store=ticket.store,
-            identity=ticket.key,
-            request=event.request,
-            phase=event.phase,
-            layer=event.layer,
-            intent=ticket.intent.value,
-            outcome=ticket.outcome.value if ticket.outcome else None,
-            submit_ns=ticket.submit_ns,
-            ready_ns=_or_none(ticket.ready_ns),
-            seen_ns=_or_none(ticket.seen_ns),
-            deadline_ns=_or_none(ticket.deadline_ns),
-            logical_bytes=ticket.logical_bytes,
-            physical_bytes=ticket.physical_bytes,
-            queue_depth=self._depths.pop(ticket.number, None),
-        )
-
-
-def _or_none(time_ns: int) -> int | None:
-    return None if time_ns == NEVER_NS else time_ns

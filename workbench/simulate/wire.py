@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
 from workbench.scheduling.demand import Answer, Demand
+from workbench.scheduling.recorder import Recorder
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import NEVER_NS, Event, Priority, Ticket
-from workbench.schema import EventLog, fingerprint
+from workbench.scheduling.ticket import Event, Priority
+from workbench.schema import EventLog
 
 
 class Wire:
@@ -17,12 +18,11 @@ class Wire:
     def __init__(self, scheduler: Scheduler, disk: Disk, clock: VirtualClock, log: EventLog) -> None:
         self.scheduler = scheduler
         self.clock = clock
-        self.log = log
+        self._recorder = Recorder(log)
         self._disk = disk
         self._coming: list[tuple[int, int]] = []
-        self._depths: dict[int, int] = {}
         for pool in scheduler.pools.values():
-            pool.on_final = self._log_ticket
+            pool.on_final = self._recorder.ticket
 
     def demand(self, store: str, keys: Sequence[int], event: Event, *, position: int, logical_bytes: int) -> Demand:
         """Demands the keys of one event and sends off the reads that it needs."""
@@ -30,20 +30,7 @@ class Wire:
         asked_ns = self.clock.now_ns()
         while (demand := self.scheduler.demand(store, keys, event, self.clock.now_ns())).answer is Answer.BUSY:
             self._await_next()
-        self.log.add(
-            asked_ns,
-            "demand",
-            store=store,
-            request=event.request,
-            phase=event.phase,
-            position=position,
-            layer=event.layer,
-            identity=fingerprint(keys) if store == "expert" else None,
-            hits=len(demand.hits),
-            joined=len(demand.joined),
-            misses=len(demand.misses),
-            logical_bytes=logical_bytes,
-        )
+        self._recorder.demand(demand, keys, asked_ns, position=position, logical_bytes=logical_bytes, num_rows=None)
         self._pump()
         return demand
 
@@ -106,51 +93,14 @@ class Wire:
         now_ns = self.clock.now_ns()
         for order in self.scheduler.issue(now_ns):
             heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, order.num_bytes), order.number))
-            self._depths[order.ticket.number] = len(self._coming)
+            self._recorder.submitted([order.ticket], len(self._coming))
 
     def _log_wait(self, demand: Demand, start_ns: int, position: int, guarded: int) -> None:
-        event = demand.event
-        self.log.add(
-            start_ns,
-            "wait",
-            store=demand.store,
-            request=event.request,
-            phase=event.phase,
-            layer=event.layer,
-            position=position,
-            guarded=guarded,
-            consumed=guarded,
-            duration_ns=self.clock.now_ns() - start_ns,
-        )
-
-    def _log_ticket(self, ticket: Ticket) -> None:
-        if not ticket.issued:
-            return
-        self.log.add(
-            ticket.issue_ns,
-            "ticket",
-            store=ticket.store,
-            identity=ticket.key,
-            request=ticket.event.request,
-            phase=ticket.event.phase,
-            layer=ticket.event.layer,
-            intent=ticket.intent.value,
-            outcome=ticket.outcome.value if ticket.outcome else None,
-            submit_ns=ticket.submit_ns,
-            ready_ns=_or_none(ticket.ready_ns),
-            seen_ns=_or_none(ticket.seen_ns),
-            deadline_ns=_or_none(ticket.deadline_ns),
-            logical_bytes=ticket.logical_bytes,
-            physical_bytes=ticket.physical_bytes,
-            queue_depth=self._depths.pop(ticket.number, None),
-        )
+        end_ns = self.clock.now_ns()
+        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=guarded, consumed=guarded)
 
 
 def is_ready(demand: Demand, key: int) -> bool:
     """Whether the bytes of a key of this demand are all there."""
     ticket = demand.tickets.get(key)
     return ticket is None or ticket.ready_bits == ticket.wanted
-
-
-def _or_none(time_ns: int) -> int | None:
-    return None if time_ns == NEVER_NS else time_ns
