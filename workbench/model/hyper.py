@@ -10,42 +10,26 @@ from workbench.model.norm import rms_norm
 from workbench.model.weights import Weights, joined
 
 
-class HyperMixer:
-    """The gated mix of the streams into one hidden state; behind the last layer nothing is injected."""
+class HyperConnection:
+    """The gated mix of the streams before a block, and the weights by which the block's output goes back into each."""
 
-    def __init__(self, geometry: Geometry, weights: Weights) -> None:
+    def __init__(self, geometry: Geometry, weights: Weights, *, injects: bool = True) -> None:
+        """`injects` is false behind the last layer, where nothing goes back."""
         self._shape = (geometry.hc_count, geometry.hidden_size)
         self._rank = geometry.hc_lowrank
         self._norm = rms_norm(1 + weights.array("hc_norm.weight").reshape(self._shape), geometry.rms_norm_eps)
+        names = ["input_mix_weight_down", "block_inject_weight"] if injects else ["input_mix_weight_down"]
         # the 1/C of both projections is folded into them
-        self._down = joined(*(rows / geometry.hc_count for rows in self._projections(weights)))
+        self._down = joined(*(weights.rows(name) / geometry.hc_count for name in names))
         self._up = joined(weights.rows("input_mix_weight_up"))
 
-    def _projections(self, weights: Weights) -> list[mx.array]:
-        return [weights.rows("input_mix_weight_down")]
-
-    def _mix(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """`[T, C*H]` -> mixed `[T, H]` and the projections `[T, R + ...]`."""
+    def mix(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """Wide `[T, C*H]` -> hidden `[T, H]` and injection weights `[T, C]` (`[T, 0]` where nothing goes back)."""
         streams = self._norm(x.reshape(-1, *self._shape))
         projected = streams.reshape(x.shape) @ self._down
         low = projected[:, : self._rank]
         gate = mx.sigmoid((low * mx.sigmoid(low)) @ self._up)
-        return mx.mean(gate.reshape(streams.shape) * streams, axis=1), projected
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """Wide `[T, C*H]` -> `[T, H]`."""
-        return self._mix(x)[0]
-
-
-class HyperConnection(HyperMixer):
-    """The mix before a block, with the weights by which the block's output goes back into each stream."""
-
-    def _projections(self, weights: Weights) -> list[mx.array]:
-        return [*super()._projections(weights), weights.rows("block_inject_weight")]
-
-    def mix(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Wide `[T, C*H]` -> hidden `[T, H]` and injection weights `[T, C]`."""
-        mixed, projected = self._mix(x)
+        mixed = mx.mean(gate.reshape(streams.shape) * streams, axis=1)
         return mixed, 2 * mx.sigmoid(projected[:, self._rank :])
 
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from workbench.geometry import Geometry
-from workbench.model.hyper import HyperMixer
+from workbench.model.hyper import HyperConnection
 from workbench.model.layer import Layer
 from workbench.model.mtp import Mtp
 from workbench.model.ngram import row_ids
@@ -33,7 +33,7 @@ class Model:
             Layer(geometry, tensors.below(f"model.layers.{index}"), index, kind, *rotaries)
             for index, kind in enumerate(geometry.layer_types)
         )
-        self._mixer = HyperMixer(geometry, tensors.below("model.hyper_connection_mixer"))
+        self._mixer = HyperConnection(geometry, tensors.below("model.hyper_connection_mixer"), injects=False)
         self._head = joined(tensors.rows("lm_head"))
         # converted checkpoints often drop the head that their config names
         has_mtp = geometry.mtp_num_hidden_layers and "mtp.fc_hidden.weight" in tensors
@@ -63,10 +63,10 @@ class Model:
 
     def logits(self, x: mx.array) -> mx.array:
         """Wide residual `[T, hc_count * H]` -> logits `[T, vocab]`."""
-        return self._mixer(x) @ self._head
+        return self._mixer.mix(x)[0] @ self._head
 
     def draft_logits(self, x: mx.array) -> mx.array:
         """The MTP layer's wide residual -> logits `[T, vocab]` of the token after next. Raises ValueError without a head."""
         if self.mtp is None:
             raise ValueError("this checkpoint has no MTP head")
-        return self.mtp.mixer(x) @ self._head
+        return self.mtp.mixer.mix(x)[0] @ self._head

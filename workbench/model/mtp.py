@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from workbench.geometry import INDEXED_ATTENTION, Geometry
-from workbench.model.hyper import HyperMixer
+from workbench.model.hyper import HyperConnection
 from workbench.model.layer import Layer
 from workbench.model.norm import rms_norm
 from workbench.model.rope import Rotary
@@ -27,7 +27,7 @@ class Mtp:
         self._from_hidden = joined(weights.rows("fc_hidden"))
         layer = weights.below("layers.0")
         self.layer = Layer(geometry, layer, geometry.num_hidden_layers, INDEXED_ATTENTION, rotary, index_rotary)
-        self.mixer = HyperMixer(geometry, weights.below("hyper_connection_mixer"))
+        self.mixer = HyperConnection(geometry, weights.below("hyper_connection_mixer"), injects=False)
 
     def join(self, wide: mx.array, embedded: mx.array) -> mx.array:
         """Input of the layer, `[T, C*H]`, from `wide [T, C*H]` at t and the embedding `[T, H]` of token t+1."""
