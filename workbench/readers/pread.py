@@ -100,6 +100,8 @@ class PreadReader(Reader):
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+        self._done.clear()
+        self._in_flight = 0
         self._files.close()
 
     def _serve(self, lane: _Lane) -> None:

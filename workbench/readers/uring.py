@@ -145,6 +145,8 @@ class UringReader(Reader):
             self._ring.wait()
         self._ring.close()
         os.close(self._checker.signal)
+        self._done.clear()
+        self._in_flight = 0
         self._files.close()
 
     def _watch(self) -> None:

@@ -1,0 +1,108 @@
+"""Readers whose time is not the disk's: none, a virtual clock, a slower disk."""
+
+import time
+
+import numpy as np
+import pytest
+
+from workbench.readers import Disk, NullReader, PacedReader, PreadReader, TimedReader, VirtualClock
+from workbench.readers.clock import RealClock
+from workbench.schema.envelopes import Envelope
+
+PAGE = 4096
+SLOW = Envelope(
+    name="slow", device="none", source="made up", latency_us=2000, stream_gbps=1, bandwidth_gbps=0.001 * PAGE / 1000, iops=1e6
+)
+"""2 ms a read alone, and one page each ms together."""
+
+
+def test_null_is_done_at_once_and_touches_nothing(tmp_path, make_reads):
+    with NullReader() as reader:
+        file = reader.open_file(tmp_path / "nothing")
+        reads = make_reads(file, [(0, PAGE)] * 3)
+        assert reader.submit(reads) == 3
+        assert reader.in_flight == 3
+        assert [completion.key for completion in reader.poll()] == [0, 1, 2]
+        assert reader.poll(None) == []
+        assert not any(np.any(read.into) for read in reads)
+
+
+@pytest.fixture
+def timed(path):
+    clock = VirtualClock()
+    with TimedReader(PreadReader(), Disk(SLOW), clock, max_queued=4) as reader:
+        yield reader, clock
+
+
+def test_virtual_reads_come_when_the_model_says(timed, path, content, make_reads):
+    reader, clock = timed
+    file = reader.open_file(path)
+    reads = make_reads(file, [(PAGE * i, PAGE) for i in range(5)])
+    assert reader.submit(reads) == 4
+    assert not np.any(reads[0].into), "bytes arrive when the read is done, not before"
+    came = [(completion.key, completion.ready_ns, clock.now_ns()) for _ in range(4) for completion in reader.poll(None)]
+    alone = 2_000_000 + PAGE
+    # the pipe lets one page through each ms, the latency of each is 2 ms
+    assert came == [(0, alone, alone), (1, alone, alone), (2, 3_000_000, 3_000_000), (3, 4_000_000, 4_000_000)]
+    for read in reads[:4]:
+        assert np.array_equal(read.into, content[read.offset : read.offset + PAGE])
+
+
+def test_a_virtual_wait_passes_as_much_time_as_it_says(timed, path, make_reads):
+    reader, clock = timed
+    file = reader.open_file(path)
+    assert reader.poll(None) == []
+    reader.submit(make_reads(file, [(0, PAGE)]))
+    assert reader.poll(0.001) == []
+    assert clock.now_ns() == 1_000_000
+    assert [completion.key for completion in reader.poll(0.5)] == [0]
+    assert clock.now_ns() == 2_000_000 + PAGE
+    assert reader.poll(0.0) == []
+
+
+def test_errors_pass_through_a_virtual_clock(timed, path, make_reads):
+    reader, _ = timed
+    file = reader.open_file(path)
+    reader.submit(make_reads(file, [(200 * PAGE, PAGE)]))
+    assert "short read" in str(reader.poll(None)[0].error)
+
+
+def test_paced_reads_come_no_earlier_than_the_model_says(path, content, make_reads, drain):
+    with PacedReader(PreadReader(), Disk(SLOW)) as reader:
+        file = reader.open_file(path)
+        reads = make_reads(file, [(PAGE * i * 2, PAGE) for i in range(5)])
+        start_ns = time.monotonic_ns()
+        reader.submit(reads)
+        assert reader.poll(0.0) == []
+        assert reader.poll(0.0005) == []
+        assert reader.in_flight == 5
+        done = drain(reader)
+    assert len(done) == 5
+    for read in reads:
+        completion = done[read.key]
+        model_ns = max(2_000_000 + PAGE, (read.key + 1) * 1_000_000)
+        assert completion.ready_ns - start_ns >= model_ns
+        assert np.array_equal(read.into, content[read.offset : read.offset + PAGE])
+    assert reader.num_reads == 5
+
+
+def test_a_disk_slower_than_the_model_is_counted(path, make_reads, drain):
+    fast = Envelope(
+        name="fast", device="none", source="made up", latency_us=0.001, stream_gbps=1e6, bandwidth_gbps=1e6, iops=1e12
+    )
+    with PacedReader(PreadReader(), Disk(fast)) as reader:
+        file = reader.open_file(path)
+        reader.submit(make_reads(file, [(0, PAGE), (2 * PAGE, PAGE)]))
+        drain(reader)
+    assert reader.num_overdue == 2
+
+
+def test_clocks():
+    clock = VirtualClock()
+    clock.sleep_until(50)
+    clock.sleep_until(20)
+    assert clock.now_ns() == 50
+    real = RealClock()
+    until = real.now_ns() + 1_000_000
+    real.sleep_until(until)
+    assert real.now_ns() >= until
