@@ -103,6 +103,12 @@ def test_one_altered_number_under_a_mended_manifest_is_found_in_the_metrics(bund
             lambda d: d["cohorts"][2].update(reasons=[{"code": "swapped_out", "where": "2B", "detail": "invented"}]),
             "cohort 3",
         ),
+        (
+            "run/artifacts/cohorts.json",
+            lambda d: d["cohorts"][2]["arms"][1].update(folder="../../../../etc"),
+            "arms",
+        ),
+        ("run/result.json", lambda d: d["tables"].update(findings=[{"arm": "x"}]), "detectors on the comparison"),
         ("c03/2B/watch.json", lambda d: d[-1].update(busy_s=9.0), "cohort 3 arm 2B: watchdog"),
         ("artifacts/plan-B.toml", None, "cohort 1 arm 2B: record"),
         ("run/config.toml", None, "comparison: config digest"),

@@ -16,6 +16,7 @@ import tomli_w
 
 from workbench.abba.arms import run_arm
 from workbench.abba.conclusion import Conclusion, conclude, is_decided
+from workbench.abba.findings import comparison_findings
 from workbench.abba.records import ORDER, AbbaConfig, ArmName, ArmRecord, Code, CohortRecord, Reason, Series
 from workbench.abba.validity import judge_cohort
 from workbench.abba.watch import Watch
@@ -142,7 +143,7 @@ class _Runner:
         self._folder.finish(
             status=status,
             metrics=result.metrics,
-            tables=result.tables,
+            tables=result.tables | {"findings": comparison_findings(self._folder, self._cohorts)},
             verdict=verdict,
             tags={"claim": result.claim.value} if verdict else {},
             error=None if verdict else "interrupted; the cohort under way was discarded",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from workbench.abba.arms import fields_of, plan_mismatch
 from workbench.abba.conclusion import conclude
+from workbench.abba.findings import comparison_findings
 from workbench.abba.power import PowerState
 from workbench.abba.records import AbbaConfig, ArmRecord, CohortRecord
 from workbench.abba.runner import read_cohorts
@@ -22,12 +23,21 @@ def check_series(folder: RunFolder, result: Result) -> Iterator[Check]:
     """Everything that can be said of a comparison."""
     config = AbbaConfig.from_toml(folder.path / "config.toml")
     cohorts = read_cohorts(folder)
+    outside = [arm for cohort in cohorts for arm in cohort.arms if not _is_inside(folder, arm)]
+    if outside:
+        yield failed("arms", f"a record names a folder outside the comparison: {outside[0].folder!r}")
+        return
     for cohort in cohorts:
         for arm in cohort.arms:
             yield from _check_arm(config, folder, cohort, arm)
     yield _check_cohorts(config, cohorts)
+    yield _check_findings(folder, cohorts, result)
     yield from _check_verdict(config, cohorts, folder, result)
     yield not_checked("page cache, power and thermal readings", "they were taken on the machine that ran the arms")
+
+
+def _is_inside(folder: RunFolder, arm: ArmRecord) -> bool:
+    return (folder.path / arm.folder).resolve().is_relative_to(folder.path.resolve())
 
 
 def _check_arm(config: AbbaConfig, folder: RunFolder, cohort: CohortRecord, arm: ArmRecord) -> Iterator[Check]:
@@ -36,9 +46,6 @@ def _check_arm(config: AbbaConfig, folder: RunFolder, cohort: CohortRecord, arm:
     yield _check_watch(what, home / "watch.json", arm)
     if not arm.folder:
         yield not_checked(what, f"it left no result: {arm.error}")
-        return
-    if not (folder.path / arm.folder).resolve().is_relative_to(folder.path.resolve()):
-        yield failed(what, f"its record names a folder outside the comparison: {arm.folder!r}")
         return
     child = RunFolder(folder.path / arm.folder)
     result = child.result
@@ -72,6 +79,13 @@ def _check_cohorts(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> Check
             reasons = ["; ".join(map(str, cohort.reasons)) or "valid" for cohort in (said, found)]
             return failed(f"cohort {said.number}", f"it says {reasons[0]}, its records give {reasons[1]}")
     return ok("cohorts", f"{sum(cohort.valid for cohort in again)} of {len(again)} count")
+
+
+def _check_findings(folder: RunFolder, cohorts: Sequence[CohortRecord], result: Result) -> Check:
+    found = comparison_findings(folder, cohorts)
+    if found != result.tables.get("findings", []):
+        return failed("detectors on the comparison", f"they find {[row['code'] for row in found]}, the result says otherwise")
+    return ok("detectors on the comparison", ", ".join(row["code"] for row in found) or "silent")
 
 
 def _check_verdict(config: AbbaConfig, cohorts: Sequence[CohortRecord], folder: RunFolder, result: Result) -> Iterator[Check]:

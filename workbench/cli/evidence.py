@@ -208,6 +208,8 @@ def _print_comparison(folder: RunFolder, *, json: bool) -> None:
     assert verdict is not None
     print(f"\n**{verdict.outcome.value.upper()}** ({', '.join(verdict.codes)}). {verdict.summary}")
     print_table(result.tables["cohorts"], f"{result.tags['metric']}, {result.evidence.value}, B: {result.tags['change']}")
+    if result.tables["findings"]:
+        print_table(result.tables["findings"], "What the detectors saw")
     print("\nRests on:\n" + "\n".join(f"- {condition}" for condition in verdict.conditions))
     _say(f"result: {folder.path}")
 
