@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from workbench.cli.output import print_json, print_table
 from workbench.cli.track import file_results
-from workbench.config import read_toml
+from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
 from workbench.paths import home, runs_folder
 from workbench.schema import RunFolder, list_runs
@@ -26,6 +26,7 @@ def register(app: App) -> None:
 def abba(
     *,
     base: Path | None = None,
+    profile: str | None = None,
     change: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     cohorts: int | None = None,
     metric: str | None = None,
@@ -46,6 +47,8 @@ def abba(
     ----------
     base
         TOML file with the settings of a generate run, arm A; the defaults and a held-out prompt where nothing is said.
+    profile
+        mini where neither this nor the base says something, slice or flash-next.
     change
         A setting that arm B differs in, key=value; may be repeated. Without one, A is compared with A.
     cohorts
@@ -78,7 +81,8 @@ def abba(
             "cache_state": cache_state,
             "minimum_effect": minimum_effect,
         }
-        config = compare_generate(read_toml(base) if base else {}, change, values, settings)
+        plan = overlay(read_toml(base) if base else {}, {"profile": profile})
+        config = compare_generate(plan, change, values, settings)
         folder = run_abba(config, root=runs_folder(), note=_say)
     _print_comparison(folder, json=json)
     file_results(runs_folder())
