@@ -107,13 +107,17 @@ def drop_from_page_cache(path: Path) -> None:
         os.close(fd)
 
 
-def cached_fraction(path: Path) -> float:
-    """Share of a file's pages in the page cache by `mincore`; in a virtual machine that is the guest's cache only."""
-    num_bytes = path.stat().st_size
+def cached_fraction(path: Path, offset: int = 0, num_bytes: int | None = None) -> float:
+    """Share of a file's pages in the page cache by `mincore`; in a virtual machine that is the guest's cache only.
+
+    `offset` (a multiple of the allocation granularity) and `num_bytes` choose a part of the file; by default all of it.
+    """
+    num_bytes = path.stat().st_size - offset if num_bytes is None else num_bytes
     if num_bytes == 0:
         return 0.0
     libc = ctypes.CDLL(None, use_errno=True)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as view:
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    with path.open("rb") as file, mmap.mmap(file.fileno(), num_bytes, mmap.MAP_PRIVATE, protection, offset=offset) as view:
         pages = -(-num_bytes // mmap.PAGESIZE)
         flags = (ctypes.c_ubyte * pages)()
         anchor = ctypes.c_char.from_buffer(view)
@@ -121,4 +125,20 @@ def cached_fraction(path: Path) -> float:
         del anchor
         if failed:
             raise OSError(ctypes.get_errno(), f"mincore failed on {path}")
-        return sum(flag & 1 for flag in bytes(flags)) / pages
+        return (pages - bytes(flags).translate(_NOT_RESIDENT).count(1)) / pages
+
+
+_NOT_RESIDENT = bytes(1 - (flag & 1) for flag in range(256))
+"""1 for each flag of `mincore` whose lowest bit says that the page is not in memory."""
+
+
+def filesystem_identity(folder: Path) -> str:
+    """Names the filesystem that holds `folder` or its nearest existing parent: type, device, id and size; no path."""
+    folder = folder.resolve()
+    while not folder.exists():
+        folder = folder.parent
+    mounts = {Path(part.mountpoint): part for part in psutil.disk_partitions(all=True)}
+    mount = next((mounts[parent] for parent in (folder, *folder.parents) if parent in mounts), None)
+    about = os.statvfs(folder)
+    kind = f"{mount.fstype} on {mount.device}" if mount else "unknown"
+    return f"{kind}, id {about.f_fsid:x}, {about.f_blocks * about.f_frsize} bytes"

@@ -9,6 +9,46 @@ from workbench.config import Config
 from workbench.errors import BadInput
 
 
+class Recommendation(Config):
+    """How a class of reads is best done on a disk, and what that gives."""
+
+    reader: str
+    """uring, pread, buffered or mmap."""
+    depth: int = Field(ge=1)
+    """Reads in flight."""
+    read_bytes: int = Field(gt=0)
+    """Size of one read."""
+    bandwidth_gbps: float = Field(gt=0)
+    """Median of its repeats, decimal GB/s."""
+    reads_per_s: float = Field(gt=0)
+    """Median of its repeats."""
+    p50_us: float = Field(gt=0)
+    """Median time from submit to ready, microseconds."""
+    spread: float = Field(ge=0)
+    """Half the range of the middle four fifths of its repeats, over their median."""
+
+
+class Measured(Config):
+    """Where a measured envelope holds, and what follows from it; written by Gate A."""
+
+    profile: str
+    """Whose record and page sizes were read."""
+    machine: str
+    """Digest of the machine."""
+    filesystem: str
+    """Identity of the filesystem."""
+    unix_s: float
+    """When, seconds since 1970."""
+    expert: Recommendation
+    """For records."""
+    ple: Recommendation
+    """For pages."""
+    sequential_from: float = Field(gt=0)
+    """Share of a layer's records from which one sequential extent is faster; above 1: never."""
+    split_components: bool
+    """Whether gate+up and down may be read apart: at equal bytes in flight that costs no bandwidth that matters."""
+
+
 class Envelope(Config):
     """Content of `data/envelopes/*.json`."""
 
@@ -32,6 +72,8 @@ class Envelope(Config):
     """Fields that the source doesn't give: each is an assumption, said in `notes`."""
     notes: str = ""
     """How the fields follow from the source."""
+    measured: Measured | None = None
+    """Of an envelope that Gate A measured."""
 
     @classmethod
     def from_json(cls, path: Path) -> "Envelope":

@@ -1,0 +1,218 @@
+"""Tables of Gate A from its runs: medians with intervals, spread and drift, which reader and depth, ratios, the crossover.
+
+A run is one measurement of one cell; rounds interleave the cells, so runs of one round are compared with each other.
+Intervals are those of a median by order statistics: they assume no distribution, and fewer than six repeats have none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+CELL = ("reader", "size", "depth", "cache", "beside")
+"""Columns that name a cell."""
+MEASURES = (
+    "bandwidth_gbps", "useful_gbps", "reads_per_s", "p50_us", "p95_us", "p99_us", "ready_to_seen_p50_us",
+    "submit_to_seen_p50_us", "cpu_us_per_read", "load_alone_per_s", "load_beside_per_s",
+)  # fmt: skip
+"""Columns that hold a measurement; null where it doesn't apply."""
+RUN_SCHEMA: dict[str, Any] = {
+    "phase": pl.String,
+    "round": pl.Int32,
+    "reader": pl.String,
+    "size": pl.String,
+    "depth": pl.Int32,
+    "cache": pl.String,
+    "beside": pl.String,
+    "cached_before": pl.Float64,
+    "start_ns": pl.Int64,
+    "seconds": pl.Float64,
+    "reads": pl.Int64,
+    "logical_bytes": pl.Int64,
+    "physical_bytes": pl.Int64,
+    **dict.fromkeys(MEASURES, pl.Float64),
+}
+"""Columns of a table of runs."""
+_CONFIDENCE = 0.95
+_NEVER = 1.25
+"""Shown as the crossover of a disk on which sequential reading never wins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median:
+    """Median of repeats with its 95 % interval; NaN ends: too few repeats for one."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def median_of(values: Sequence[float]) -> Median:
+    """The median and the narrowest pair of order statistics that covers it in 95 % of samples."""
+    ordered = sorted(values)
+    count = len(ordered)
+    if not count:
+        return Median(value=math.nan, low=math.nan, high=math.nan, count=0)
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    outside = _ranks_outside(count)
+    low, high = (ordered[outside], ordered[-1 - outside]) if outside is not None else (math.nan, math.nan)
+    return Median(value=middle, low=low, high=high, count=count)
+
+
+def _ranks_outside(count: int) -> int | None:
+    """How many repeats at each end lie outside the interval; None when all of them don't suffice."""
+    below, outside = 0.0, None
+    for rank in range(count // 2 + 1):
+        below += math.comb(count, rank) / 2**count
+        if 2 * below > 1 - _CONFIDENCE:
+            break
+        outside = rank
+    return outside
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """Half the range of the middle four fifths, over the median; NaN for fewer than two."""
+    if len(values) < 2:
+        return math.nan
+    series = pl.Series(values)
+    low, middle, high = (series.quantile(share, "linear") or 0.0 for share in (0.1, 0.5, 0.9))
+    return (high - low) / 2 / middle
+
+
+def select(runs: pl.DataFrame, **cell: Any) -> pl.DataFrame:
+    """Runs of the cells that have these values."""
+    return runs.filter(*(pl.col(name) == value for name, value in cell.items()))
+
+
+def cell_table(runs: pl.DataFrame) -> pl.DataFrame:
+    """One row a cell over all its runs: how many, medians, and the spread of its bandwidth."""
+    rows = []
+    for _, group in runs.group_by(CELL, maintain_order=True):
+        first = {name: group[name][0] for name in CELL}
+        bandwidth = group["bandwidth_gbps"].to_list()
+        medians = {name: group[name].median() for name in MEASURES}
+        ends = {"bandwidth_low_gbps": min(bandwidth), "bandwidth_high_gbps": max(bandwidth), "spread": spread_of(bandwidth)}
+        per_read = int(group["physical_bytes"].sum()) / int(group["reads"].sum())
+        rows.append(
+            {
+                **first,
+                "runs": len(group),
+                "physical_bytes_per_read": per_read,
+                **medians,
+                **ends,
+                "cached_before": group["cached_before"].max(),
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def drift_table(runs: pl.DataFrame) -> pl.DataFrame:
+    """One row a phase and round, in time: bandwidth over the median of the same cell, median over the cells of the round."""
+    relative = runs.with_columns(relative=pl.col("bandwidth_gbps") / pl.col("bandwidth_gbps").median().over(["phase", *CELL]))
+    rounds = relative.group_by("phase", "round").agg(
+        start_ns=pl.col("start_ns").min(),
+        cells=pl.len(),
+        relative=pl.col("relative").median(),
+        low=pl.col("relative").quantile(0.1, "linear"),
+        high=pl.col("relative").quantile(0.9, "linear"),
+    )
+    ordered = rounds.sort("start_ns")
+    return ordered.select(
+        "phase", "round", "cells", "relative", "low", "high", start_s=(pl.col("start_ns") - pl.col("start_ns").min()) / 1e9
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A reader and a depth."""
+
+    reader: str
+    depth: int
+
+
+def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: float) -> Choice:
+    """The first of `readers` whose best depth comes near the best of all, at its smallest depth that does.
+
+    Args:
+        runs: of one size, cold, nothing beside.
+        readers: in order of preference.
+        measure: column to be high.
+        near_best: share of the best median that is as good.
+    """
+    medians = runs.filter(pl.col("reader").is_in(list(readers))).group_by("reader", "depth").agg(value=pl.col(measure).median())
+    best = medians["value"].max()
+    good = medians.filter(pl.col("value") >= near_best * float(best))  # type: ignore[arg-type]
+    reader = next(name for name in readers if name in good["reader"])
+    return Choice(reader=reader, depth=good.filter(reader=reader)["depth"].min())  # type: ignore[arg-type]
+
+
+def best_depth(runs: pl.DataFrame, reader: str, measure: str) -> int:
+    """Depth at which the reader's median is highest."""
+    medians = runs.filter(reader=reader).group_by("depth").agg(value=pl.col(measure).median())
+    return int(medians.sort("value", "depth", descending=[True, False])["depth"][0])
+
+
+def ratio_of(runs: pl.DataFrame, above: Mapping[str, Any], below: Mapping[str, Any], measure: str) -> Median:
+    """Median over rounds of one cell's measure over another's in the same phase and round."""
+    tops, bottoms = (select(runs, **cell).select("phase", "round", value=measure) for cell in (above, below))
+    pairs = tops.join(bottoms, on=["phase", "round"], suffix="_below").drop_nulls()
+    return median_of((pairs["value"] / pairs["value_below"]).to_list())
+
+
+def slowdown_of(runs: pl.DataFrame, cell: Mapping[str, Any]) -> Median:
+    """How much longer a step of the load takes while reads run, over the same load alone just before."""
+    chosen = select(runs, **cell).drop_nulls(["load_alone_per_s", "load_beside_per_s"])
+    return median_of((chosen["load_alone_per_s"] / chosen["load_beside_per_s"]).to_list())
+
+
+def beside_table(runs: pl.DataFrame) -> pl.DataFrame:
+    """One row a reader, size, depth and load: latency and bandwidth over the idle case, slowdown of the load."""
+    rows = []
+    for keys in runs.select(CELL).unique().sort(CELL).iter_rows(named=True):
+        idle = {**keys, "beside": "idle"}
+        if keys["beside"] == "idle":
+            continue
+        slower = slowdown_of(runs, keys)
+        latency = ratio_of(runs, keys, idle, "submit_to_seen_p50_us")
+        rows.append(
+            {
+                **keys,
+                "seen_p50_us": select(runs, **keys)["submit_to_seen_p50_us"].median(),
+                "p50_over_idle": latency.value,
+                "p50_over_idle_low": latency.low,
+                "p50_over_idle_high": latency.high,
+                "bandwidth_over_idle": ratio_of(runs, keys, idle, "bandwidth_gbps").value,
+                "load_slowdown": slower.value,
+                "load_slowdown_low": slower.low,
+                "load_slowdown_high": slower.high,
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def crossover_table(passes: pl.DataFrame) -> pl.DataFrame:
+    """One row a share of a layer: median seconds of reading so many records, and of the whole layer as one extent."""
+    whole = passes.filter(how="sequential").select("round", sequential_s="seconds")
+    paired = passes.filter(how="sparse").join(whole, on="round")
+    grouped = paired.group_by("share", maintain_order=True).agg(
+        records=pl.col("records").first(),
+        sparse_s=pl.col("seconds").median(),
+        sequential_s=pl.col("sequential_s").median(),
+        ratio=(pl.col("seconds") / pl.col("sequential_s")).median(),
+        ratio_low=(pl.col("seconds") / pl.col("sequential_s")).min(),
+        ratio_high=(pl.col("seconds") / pl.col("sequential_s")).max(),
+    )
+    return grouped.sort("share")
+
+
+def crossover(table: pl.DataFrame) -> float:
+    """Share of a layer from which one sequential extent is faster, between the shares that were read; above 1: never."""
+    earlier_share = earlier_ratio = 0.0
+    for share, ratio in table.select("share", "ratio").iter_rows():
+        if ratio >= 1:
+            return float(earlier_share + (share - earlier_share) * (1 - earlier_ratio) / (ratio - earlier_ratio))
+        earlier_share, earlier_ratio = share, ratio
+    return _NEVER

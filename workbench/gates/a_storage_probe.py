@@ -1,0 +1,242 @@
+"""Measures one cell of Gate A: prepares the page cache, keeps so many reads in flight for a while, says what came of it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import UnmetPrerequisite
+from workbench.gates.a_storage_cells import BUFFERED, MMAP, PREAD, URING, Cell, Layout, Windows
+from workbench.gates.a_storage_load import Load, running
+from workbench.hardware import cached_fraction, drop_from_page_cache
+from workbench.readers import (
+    MmapReader,
+    PreadConfig,
+    PreadReader,
+    Read,
+    Reader,
+    UringConfig,
+    UringReader,
+    aligned_buffer,
+    quick_switching,
+)  # fmt: skip
+from workbench.units import GB, MIB, NS_PER_S, NS_PER_US
+
+_REGION_BYTES = 512 * MIB
+_WARM_BYTES = 64 * MIB
+_LANE = "expert"
+
+
+def open_kind(kind: str, depth: int, coalesce_bytes: int = 0) -> Reader:
+    """A reader of a kind with `depth` reads at the disk. Raises UnmetPrerequisite where this machine has none."""
+    if kind == MMAP:
+        return MmapReader()
+    if kind == URING:
+        return UringReader(UringConfig(depth={_LANE: depth}, coalesce_bytes=coalesce_bytes))
+    return PreadReader(PreadConfig(uncached=kind != BUFFERED, threads={_LANE: depth}, coalesce_bytes=coalesce_bytes))
+
+
+def missing_readers(path: Path) -> dict[str, str]:
+    """Uncached readers that can't read this file, and why."""
+    reasons = {}
+    for kind in (URING, PREAD):
+        try:
+            with open_kind(kind, 1) as reader:
+                reader.open_file(path)
+        except UnmetPrerequisite as error:
+            reasons[kind] = str(error)
+    return reasons
+
+
+def switching(kind: str) -> AbstractContextManager[None]:
+    """Threads run under quick switching, as a session runs them; the control does not."""
+    return quick_switching() if kind in (PREAD, BUFFERED) else nullcontext()
+
+
+@dataclass(kw_only=True)
+class Times:
+    """Raw times of the reads of one run, in the order they were seen."""
+
+    start_ns: int = 0
+    end_ns: int = 0
+    to_ready_ns: list[int] = field(default_factory=list)
+    """Submit to ready."""
+    to_seen_ns: list[int] = field(default_factory=list)
+    """Ready to seen."""
+    physical_bytes: int = 0
+    logical_bytes: int = 0
+    cpu_ns: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """From the first submit to the last bytes."""
+        return (self.end_ns - self.start_ns) / NS_PER_S
+
+
+def drive(reader: Reader, file: int, windows: Windows, memory: np.ndarray, depth: int, seconds: float) -> Times:
+    """Keeps `depth` reads in flight until the time is over (at least three each) or all windows are read.
+
+    Args:
+        reader: where reads go.
+        file: index of the file.
+        windows: what to read.
+        memory: page-aligned bytes, at least `depth` of the largest window.
+        depth: reads in flight.
+        seconds: after which no more reads are issued.
+
+    Raises the error of a failed read.
+    """
+    times = Times()
+    columns = (windows.offsets, windows.num_bytes, windows.need_bytes, windows.logical_bytes)
+    waiting = zip(*(column.tolist() for column in columns), strict=True)
+    slots = memory[: depth * int(windows.num_bytes.max())].reshape(depth, -1)
+    cpu_ns = time.process_time_ns()
+    times.start_ns = time.monotonic_ns()
+    last_ns = times.start_ns + int(seconds * NS_PER_S)
+    fewest = 3 * depth
+    reads = list(_reads(range(depth), waiting, file, slots, times))
+    while reads or reader.in_flight:
+        reader.submit(reads)
+        free = []
+        for completion in reader.poll(None):
+            now_ns = time.monotonic_ns()
+            if completion.error is not None:
+                raise completion.error
+            times.to_ready_ns.append(completion.ready_ns - completion.submit_ns)
+            times.to_seen_ns.append(now_ns - completion.ready_ns)
+            times.end_ns = max(times.end_ns, completion.ready_ns)
+            free.append(completion.key)
+        more = times.end_ns < last_ns or len(times.to_ready_ns) < fewest
+        reads = list(_reads(free, waiting, file, slots, times)) if more else []
+    times.cpu_ns = time.process_time_ns() - cpu_ns
+    return times
+
+
+def _reads(free: Any, waiting: Iterator[tuple[int, int, int, int]], file: int, slots: np.ndarray, times: Times) -> Iterator[Read]:
+    # the slots come first: zip must not take a window that it has no slot for
+    for slot, (offset, num_bytes, need, logical) in zip(free, waiting, strict=False):
+        times.physical_bytes += num_bytes
+        times.logical_bytes += logical
+        yield Read(slot, file, offset, num_bytes, slots[slot, :num_bytes], _LANE, need)
+
+
+@dataclass(kw_only=True)
+class Probe:
+    """The probe file with memory to read into; measures cells on parts of the file in turn."""
+
+    path: Path
+    layout: Layout
+    memory: np.ndarray
+    rng: np.random.Generator
+    _turn: int = 0
+
+    @classmethod
+    def on(cls, path: Path, layout: Layout, in_flight_bytes: int, seed: int) -> "Probe":
+        """A probe whose memory is touched before anything is timed."""
+        memory = aligned_buffer(in_flight_bytes)
+        memory[::4096] = 1
+        return cls(path=path, layout=layout, memory=memory, rng=np.random.default_rng(seed))
+
+    def measure(self, cell: Cell, seconds: float) -> dict[str, Any]:
+        """A row: what was read and how long it took, the cache before the first read, the load's steps without and with reads."""
+        start, num_bytes = self._region(cell)
+        windows = self.layout.windows(cell.size, start, num_bytes, self.rng)
+        cached = self._prepare(cell, start, num_bytes)
+        with running(cell.beside) as load, switching(cell.reader), open_kind(cell.reader, cell.depth) as reader:
+            file = reader.open_file(self.path)
+            alone = load.rate_for(seconds) if load else None
+            beside = _meter(load)
+            times = drive(reader, file, windows, self.memory, cell.depth, seconds)
+            beside_per_s = beside()
+        cpu_us = times.cpu_ns / NS_PER_US / len(times.to_ready_ns) if load is None else None
+        return {
+            **vars(cell),
+            "cached_before": cached,
+            **_figures(times),
+            "cpu_us_per_read": cpu_us,
+            "load_alone_per_s": alone,
+            "load_beside_per_s": beside_per_s,
+        }
+
+    def timed_pass(self, windows: Windows, reader_kind: str, depth: int, coalesce_bytes: int) -> float:
+        """Seconds to read exactly these windows in one batch, cold."""
+        drop_from_page_cache(self.path)
+        slots = self._places(windows)
+        reads = [
+            Read(key, 0, offset, num_bytes, into, _LANE, need)
+            for key, (offset, num_bytes, need, into) in enumerate(
+                zip(windows.offsets.tolist(), windows.num_bytes.tolist(), windows.need_bytes.tolist(), slots, strict=True)
+            )
+        ]
+        with switching(reader_kind), open_kind(reader_kind, depth, coalesce_bytes) as reader:
+            reader.open_file(self.path)
+            start_ns = end_ns = time.monotonic_ns()
+            reader.submit(reads)
+            while reader.in_flight:
+                for completion in reader.poll(None):
+                    if completion.error is not None:
+                        raise completion.error
+                    end_ns = max(end_ns, completion.ready_ns)
+        return (end_ns - start_ns) / NS_PER_S
+
+    def _places(self, windows: Windows) -> list[np.ndarray]:
+        """Memory of each window; when all of them don't fit at once, places are shared: nobody looks at the bytes."""
+        longest = int(windows.num_bytes.max())
+        slots = self.memory[: len(self.memory) // longest * longest].reshape(-1, longest)
+        return [slots[number % len(slots), :length] for number, length in enumerate(windows.num_bytes.tolist())]
+
+    def part(self, num_bytes: int) -> int:
+        """Start of the next part of the file of this size, a multiple of the page size."""
+        count = max(1, self.path.stat().st_size // max(num_bytes, 1))
+        self._turn += 1
+        start = self._turn % count * num_bytes
+        return start - start % MIB
+
+    def _region(self, cell: Cell) -> tuple[int, int]:
+        size = self.path.stat().st_size
+        if cell.cache == "warm":
+            return 0, min(size, _WARM_BYTES)
+        num_bytes = min(size, _REGION_BYTES)
+        return self.part(num_bytes), num_bytes
+
+    def _prepare(self, cell: Cell, start: int, num_bytes: int) -> float:
+        """Makes the page cache as declared; returns the share of the part that it holds by `mincore`."""
+        if cell.cache == "cold":
+            drop_from_page_cache(self.path)
+        else:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(start)
+                for _ in range(0, num_bytes, len(self.memory)):
+                    file.readinto(self.memory[: min(num_bytes, len(self.memory))].data)
+        return cached_fraction(self.path, start, num_bytes)
+
+
+def _meter(load: Load | None) -> Callable[[], float | None]:
+    if load is None:
+        return lambda: None
+    steps, start_ns = load.steps, time.monotonic_ns()
+    return lambda: load.rate_since(steps, start_ns)
+
+
+def _figures(times: Times) -> dict[str, Any]:
+    ready, seen = np.array(times.to_ready_ns) / NS_PER_US, np.array(times.to_seen_ns) / NS_PER_US
+    p50, p95, p99 = np.percentile(ready, [50, 95, 99])
+    return {
+        "start_ns": times.start_ns,
+        "seconds": times.seconds,
+        "reads": len(ready),
+        "logical_bytes": times.logical_bytes,
+        "physical_bytes": times.physical_bytes,
+        "bandwidth_gbps": times.physical_bytes / times.seconds / GB,
+        "useful_gbps": times.logical_bytes / times.seconds / GB,
+        "reads_per_s": len(ready) / times.seconds,
+        "p50_us": float(p50),
+        "p95_us": float(p95),
+        "p99_us": float(p99),
+        "ready_to_seen_p50_us": float(np.median(seen)),
+        "submit_to_seen_p50_us": float(np.median(ready + seen)),
+    }
