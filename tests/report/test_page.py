@@ -112,6 +112,17 @@ def test_a_run_without_tokens_has_no_waterfall(results, make):
     assert waterfall(next(run for run in read_runs(results) if run.folder.path == folder.path)) is None
 
 
+def test_a_damaged_run_is_named_and_harms_no_other(results, make):
+    damaged, older, lost = (make("generate", metrics={"e2e/decode_tps": 10.0}) for _ in range(3))
+    (damaged.path / "result.json").write_text("{")
+    (older.path / "result.json").write_text('{"version": 99}')
+    (lost.path / "events.parquet").unlink()
+    text = Page(render(results)).text
+    assert f"generate/{damaged.path.name} failed its result can't be read" in text
+    assert f"generate/{older.path.name} failed its result can't be read" in text
+    assert "routes repeat" in text
+
+
 def test_an_empty_folder_gives_a_page(tmp_path):
     text = Page(render(tmp_path)).text
     assert "No comparison yet" in text

@@ -7,7 +7,16 @@ from typing import Any
 
 from workbench.abba.cache_state import CacheState
 from workbench.abba.records import AbbaConfig, CohortRecord
-from workbench.abba.statistics import MIN_COHORTS, Claim, Estimate, control_drift, judge, judge_unfinished, log_ratio
+from workbench.abba.statistics import (
+    FINAL_CONFIDENCE,
+    MIN_COHORTS,
+    Claim,
+    Estimate,
+    control_drift,
+    judge,
+    judge_unfinished,
+    log_ratio,
+)
 from workbench.abba.tables import ratio_of, series_tables
 from workbench.abba.validity import codes, values
 from workbench.schema import Criterion, Evidence, Outcome, Verdict
@@ -139,6 +148,8 @@ def _conditions(
         lines.append(f"cohorts that do not count: {spoiled}")
     if result.num_cohorts < config.cohorts:
         lines.append(f"{result.num_cohorts} of {config.cohorts} planned cohorts{early}")
+    if result.confidence != FINAL_CONFIDENCE:
+        lines.append(f"interval at {100 * result.confidence:g} %, as at every look before the last")
     if result.num_cohorts == 1:
         lines.append("one cohort has no interval: low and high span its arms")
     if virtual_machine and config.cache_state is not CacheState.COLD_PROCESS:

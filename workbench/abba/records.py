@@ -37,8 +37,8 @@ class AbbaConfig(Config):
     """Which way the metric improves."""
     cohorts: int = Field(default=6, ge=1, le=50)
     """Valid cohorts that end the series; fewer than 4 are indicative; 6 find a 10 % slowdown at 5 % noise in 97 series of 100."""
-    max_cohorts: int = Field(default=36, ge=1, le=500)
-    """Cohorts tried at most, the rejected ones counted: at 5 % noise two of three are rejected."""
+    max_cohorts: int | None = Field(default=None, ge=1, le=500)
+    """Cohorts tried at most, the rejected ones counted; absent: six times `cohorts` (at 5 % noise two of three are rejected)."""
     drift_limit: float = Field(default=0.03, gt=0, lt=1)
     """Largest accepted |A1 - A2| / mean, a fraction."""
     minimum_effect: float = Field(default=0.02, ge=0, lt=1)
@@ -55,6 +55,11 @@ class AbbaConfig(Config):
     """An arm that takes longer is killed."""
     digests: tuple[str, ...] = ("output_digest", "state_digest", "routing_digest")
     """Tags of an arm's result that must be there and equal in all four arms."""
+
+    @property
+    def most_cohorts(self) -> int:
+        """Cohorts tried at most."""
+        return self.max_cohorts or 6 * self.cohorts
 
     @property
     def is_null(self) -> bool:

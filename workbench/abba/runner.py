@@ -96,7 +96,7 @@ class _Runner:
 
     def _finished(self) -> bool:
         complete = sum(len(cohort.arms) == len(ORDER) for cohort in self._cohorts)
-        return complete >= self._config.max_cohorts or is_decided(self._config, self._cohorts)
+        return complete >= self._config.most_cohorts or is_decided(self._config, self._cohorts)
 
     def _run_cohort(self) -> CohortRecord:
         number = max((cohort.number for cohort in self._cohorts), default=0) + 1

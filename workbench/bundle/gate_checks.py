@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.bundle.checks import Check, failed, not_checked, ok
-from workbench.bundle.manifest import Manifest
+from workbench.bundle.manifest import Manifest, check_rows
 from workbench.bundle.run_checks import first_difference
 from workbench.schema import Result, RunFolder, Verdict, decide, read_routes
+
+_MAX_RESAMPLES = 100_000
 
 
 def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Path) -> Iterator[Check]:
@@ -39,6 +41,9 @@ def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Check:
     from workbench.gates.traces import profile_geometry
 
     config = LocalityConfig.from_toml(folder.path / "config.toml")
+    if config.resamples > _MAX_RESAMPLES:
+        return not_checked("clauses", f"{config.resamples:,} resamples would take too long")
+    check_rows(trace)
     frame, shape = read_routes(trace)
     routes = routes_of(frame, num_experts=shape["num_experts"])
     measures = measure(routes, config, profile_geometry(config.profile).record_bytes)

@@ -96,11 +96,16 @@ def differences(said: TableEntry, found: TableEntry) -> str:
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A parquet file of a bundle. Raises BadInput on one that can't be read or claims more rows than its bytes can hold."""
+    """A parquet file of a bundle. Raises BadInput as `check_rows` does."""
+    check_rows(path)
+    return pl.read_parquet(path)
+
+
+def check_rows(path: Path) -> None:
+    """Raises BadInput on a parquet file that can't be read or claims more rows than its bytes can hold."""
     try:
         count = pl.scan_parquet(path).select(pl.len()).collect().item()
         if count > min(MAX_ROWS, _ROWS_PER_BYTE * path.stat().st_size):
             raise BadInput(f"{path.name} claims {count:,} rows in {path.stat().st_size:,} bytes: refused")
-        return pl.read_parquet(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise BadInput(f"{path.name} is not a readable parquet file ({str(error).splitlines()[0]})") from None

@@ -152,4 +152,4 @@ def _evidence(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _unfinished(runs: Sequence[Run]) -> list[dict[str, Any]]:
     rows = [run for run in reversed(runs) if run.status is not Status.FINISHED]
-    return [{"run": run.place, "status": run.status.value, "why": run.result.error if run.result else None} for run in rows]
+    return [{"run": run.place, "status": run.status.value, "why": run.why} for run in rows]

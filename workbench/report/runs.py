@@ -18,10 +18,14 @@ class Run:
     """Content of `environment.json`."""
     result: Result | None
     """Content of `result.json`; None while there is none."""
+    problem: str = ""
+    """Why `result.json` can't be read."""
 
     @cached_property
     def status(self) -> Status:
         """Of the folder."""
+        if self.problem:
+            return Status.FAILED
         return self.result.status if self.result else self.folder.status
 
     @property
@@ -30,14 +34,30 @@ class Run:
         return f"{self.about['kind']}/{self.about['run_id']}"
 
     @property
+    def why(self) -> str | None:
+        """What went wrong, one line."""
+        return self.problem or (self.result.error if self.result else None)
+
+    @property
     def tags(self) -> dict[str, str]:
         """Of the result, or before there is one, of its start."""
         return self.result.tags if self.result else self.about["tags"]
 
 
 def read_runs(root: Path) -> list[Run]:
-    """All runs, oldest first; arms of a comparison belong to it and are not among them."""
-    return [Run(folder, folder.environment, folder.result) for folder in list_runs(root)]
+    """All runs, oldest first; arms of a comparison belong to it and are not among them. A damaged one harms no other."""
+    return [run for folder in list_runs(root) if (run := _read(folder))]
+
+
+def _read(folder: RunFolder) -> Run | None:
+    try:
+        about = folder.environment
+    except ValueError:
+        return None
+    try:
+        return Run(folder, about, folder.result)
+    except (ValueError, OSError) as error:
+        return Run(folder, about, None, problem=f"its result can't be read: {str(error).splitlines()[0]}")
 
 
 def newest(runs: Sequence[Run], kind: str) -> list[Run]:

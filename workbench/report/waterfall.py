@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from workbench.errors import BadInput
 from workbench.report.runs import Run
 from workbench.schema import read_events
 from workbench.units import NS_PER_MS
@@ -43,10 +44,13 @@ class Waterfall:
 
 
 def waterfall(run: Run) -> Waterfall | None:
-    """Of a run with at least two decoded tokens, else None."""
+    """Of a run with at least two decoded tokens whose events can be read, else None."""
     if run.result is None or "e2e/decode_tps" not in run.result.metrics:
         return None
-    decode = read_events(run.folder.path / "events.parquet").filter(phase="decode")
+    try:
+        decode = read_events(run.folder.path / "events.parquet").filter(phase="decode")
+    except (BadInput, OSError, pl.exceptions.PolarsError):
+        return None
     tokens = decode.filter(kind="token").sort("t_ns")
     if tokens.height < 2:
         return None
