@@ -10,10 +10,11 @@ import mmap
 import os
 import struct
 import sys
+from collections.abc import Iterable
 from functools import cache
 
 _SETUP, _ENTER = 425, 426
-OP_NOP, OP_READV, OP_READ = 0, 1, 22
+OP_READV, OP_READ = 1, 22
 _OFFSET_SQES = 0x10000000
 _GETEVENTS, _EXT_ARG = 1, 8
 _FEAT_SINGLE_MMAP, _FEAT_EXT_ARG = 1, 1 << 8
@@ -24,6 +25,11 @@ _CQE = struct.Struct("=QiI")
 _PARAMS = struct.Struct("=30I")
 _TIMESPEC = struct.Struct("=qq")
 _WAIT_ARG = struct.Struct("=QIIQ")
+
+
+Entry = tuple[int, int, int, int, int, int]
+"""`(opcode, token, descriptor, offset, address, length)`: `OP_READ` of `length` bytes to `address`, or `OP_READV` into
+`length` iovecs that lie at `address`. The token comes back with the completion."""
 
 
 @cache
@@ -82,14 +88,13 @@ class Ring:
         """Entries that can be pushed before the next `enter`."""
         return self._sq_mask + 1 - (self._tail - self._sq_head.value & 0xFFFFFFFF)
 
-    def push(self, opcode: int, token: int, descriptor: int, offset: int, address: int, length: int) -> None:
-        """One entry: `OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`.
-
-        Memory and iovecs must live until the completion with this `token`.
-        """
-        position = _SQE.size * (self._tail & self._sq_mask)
-        _SQE.pack_into(self._sqes, position, opcode, 0, 0, descriptor, offset, address, length, 0, token)
-        self._tail = self._tail + 1 & 0xFFFFFFFF
+    def push(self, entries: Iterable[Entry]) -> None:
+        """Fills entries; at most `room`. Memory and iovecs must live until the completion with their token."""
+        pack, sqes, mask, tail = _SQE.pack_into, self._sqes, self._sq_mask, self._tail
+        for opcode, token, descriptor, offset, address, length in entries:
+            pack(sqes, (tail & mask) * _SQE.size, opcode, 0, 0, descriptor, offset, address, length, 0, token)
+            tail = tail + 1 & 0xFFFFFFFF
+        self._tail = tail
 
     def enter(self, *, keep_gil: bool) -> None:
         """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call."""
@@ -115,20 +120,15 @@ class Ring:
             if code not in (errno.EINTR, errno.ETIME, errno.EAGAIN, errno.EBUSY):
                 raise OSError(code, os.strerror(code))
 
-    @property
-    def has_completions(self) -> bool:
-        """Whether `reap` would return something; no system call."""
-        return self._cq_head.value != self._cq_tail.value
-
     def reap(self) -> list[tuple[int, int]]:
         """`(token, result)` of all completions: bytes read, or minus the error number. No system call."""
         head, tail = self._cq_head.value, self._cq_tail.value
-        done = []
-        while head != tail:
-            token, result, _ = _CQE.unpack_from(self._rings, self._first_cqe + _CQE.size * (head & self._cq_mask))
-            done.append((token, result))
-            head = head + 1 & 0xFFFFFFFF
-        self._cq_head.value = head
+        if head == tail:
+            return []
+        unpack, rings, first, mask = _CQE.unpack_from, self._rings, self._first_cqe, self._cq_mask
+        count = tail - head & 0xFFFFFFFF
+        done = [unpack(rings, first + _CQE.size * (head + i & mask))[:2] for i in range(count)]
+        self._cq_head.value = tail
         return done
 
     def close(self) -> None:

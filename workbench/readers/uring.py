@@ -10,15 +10,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import UnmetPrerequisite
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.checks import Checker
 from workbench.readers.files import FileTable, failure, outcome, runs_of
-from workbench.readers.ring import OP_READ, OP_READV, Ring, ring_refusal
+from workbench.readers.ring import OP_READ, OP_READV, Entry, Ring, ring_refusal
 from workbench.units import KIB, MIB, NS_PER_S, NS_PER_US
 
 _SIGNAL = 0
@@ -29,6 +30,9 @@ _CHECK_HERE_BYTES = 64 * KIB
 """Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
 _CHUNK = 4
 """Reads handed over at once, so that the disk starts on the first of a large batch while the rest is prepared."""
+
+_WATCH_S = 3e-4
+"""How long the watcher leaves a poll in progress alone; stamps just after a poll are late by at most that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +156,12 @@ class UringReader(Reader):
     def _watch(self) -> None:
         while not self._closed:
             self._ring.wait()
-            # a poll in progress holds the lock, so the watcher sleeps through it
-            with self._lock:
-                if not self._closed:
-                    self._collect()
+            # whoever polls holds the lock and collects; a watcher that queued for it would hold it while it waits for the GIL
+            while not self._lock.acquire(blocking=False):
+                time.sleep(_WATCH_S)
+            if not self._closed:
+                self._collect()
+            self._lock.release()
 
     def _collect(self) -> bool:
         """Takes completions from the ring and refills the lanes; whether there is anything to report."""
@@ -188,42 +194,46 @@ class UringReader(Reader):
 
     def _await_signal(self) -> None:
         address = ctypes.addressof(self._signal)
-        self._ring.push(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal))
+        self._ring.push([(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal))])
         self._ring.enter(keep_gil=True)
 
     def _fill(self) -> None:
         """Hands waiting reads to the kernel, up to each lane's depth."""
-        room = self._ring.room - 1
         for lane in self._lanes.values():
-            pushed = num_bytes = 0
-            for _ in range(min(len(lane.queued), lane.depth - lane.flying, room)):
-                num_bytes += self._push(lane, lane.queued.popleft())
-                pushed += 1
-                if pushed == _CHUNK:
-                    self._enter(lane, pushed, num_bytes)
-                    room -= pushed
-                    pushed = num_bytes = 0
-            if pushed:
-                self._enter(lane, pushed, num_bytes)
-                room -= pushed
+            # one entry stays free for the signal
+            count = min(len(lane.queued), lane.depth - lane.flying, self._ring.room - 1)
+            while count > 0:
+                chunk = [lane.queued.popleft() for _ in range(min(count, _CHUNK))]
+                count -= len(chunk)
+                self._hand_over(lane, chunk)
 
-    def _enter(self, lane: _Lane, pushed: int, num_bytes: int) -> None:
-        lane.flying += pushed
+    def _hand_over(self, lane: _Lane, runs: Sequence[list[Read]]) -> None:
+        entries: list[Entry] = []
+        num_bytes = 0
+        for run in runs:
+            first = run[0]
+            self._token = token = self._token + 1
+            vector = None
+            if len(run) == 1:
+                address, length = _address(_byte(first.into)), first.num_bytes
+                entries.append((OP_READ, token, self._files.descriptor(first.file), first.offset, address, length))
+                num_bytes += length
+            else:
+                vector = _iovecs(run)
+                address, length = _address(vector), len(run)
+                entries.append((OP_READV, token, self._files.descriptor(first.file), first.offset, address, length))
+                num_bytes += sum(read.num_bytes for read in run)
+            # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
+            self._flights[token] = lane, run, vector
+        lane.flying += len(runs)
+        self._ring.push(entries)
         self._ring.enter(keep_gil=num_bytes <= _KEEP_GIL_BYTES)
 
-    def _push(self, lane: _Lane, run: list[Read]) -> int:
-        first, vector = run[0], None
-        self._token = token = self._token + 1
-        descriptor = self._files.descriptor(first.file)
-        if len(run) == 1:
-            self._ring.push(OP_READ, token, descriptor, first.offset, _address(first), first.num_bytes)
-        else:
-            vector = (_Iovec * len(run))(*(_Iovec(_address(read), read.num_bytes) for read in run))
-            self._ring.push(OP_READV, token, descriptor, first.offset, ctypes.addressof(vector), len(run))
-        # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
-        self._flights[token] = lane, run, vector
-        return sum(read.num_bytes for read in run) if vector else first.num_bytes
+
+_address = ctypes.addressof
+_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
+"""The first byte of writable memory, as an object that has an address."""
 
 
-def _address(read: Read) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(read.into))  # type: ignore[arg-type]
+def _iovecs(run: Sequence[Read]) -> ctypes.Array:
+    return (_Iovec * len(run))(*(_Iovec(_address(_byte(read.into)), read.num_bytes) for read in run))
