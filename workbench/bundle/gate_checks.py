@@ -19,7 +19,7 @@ def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Pa
     yield _check_outcome(result.verdict)
     traces = sorted(inputs.glob("*.parquet"))
     if result.kind == "gate_b" and traces:
-        yield _check_locality(folder, result, traces[0])
+        yield from _check_locality(folder, result, traces[0])
     else:
         missing = f": {', '.join(manifest.left_out)} is not in the bundle" if manifest.left_out else ""
         yield not_checked("clauses", f"they can't be measured again from what is here{missing}")
@@ -35,22 +35,24 @@ def _check_outcome(verdict: Verdict) -> Check:
     return ok("verdict", f"{verdict.outcome.value} ({', '.join(verdict.codes)}), from the clauses as stated")
 
 
-def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Check:
+def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[Check]:
     from workbench.analysis.routes import routes_of
     from workbench.gates.b_locality import LocalityConfig, criteria_of, measure
     from workbench.gates.traces import profile_geometry
 
     config = LocalityConfig.from_toml(folder.path / "config.toml")
     if config.resamples > _MAX_RESAMPLES:
-        return not_checked("clauses", f"{config.resamples:,} resamples would take too long")
+        yield not_checked("clauses", f"{config.resamples:,} resamples would take too long")
+        return
     check_rows(trace)
     frame, shape = read_routes(trace)
     routes = routes_of(frame, num_experts=shape["num_experts"])
     measures = measure(routes, config, profile_geometry(config.profile).record_bytes)
-    said = {c.code: c for c in result.verdict.criteria} if result.verdict else {}
-    for found in criteria_of(measures, config):
-        if found.code not in said:
-            return failed("clauses", f"{found.code} is missing")
-        if difference := first_difference(said[found.code].model_dump(), found.model_dump()):
-            return failed("clauses", f"{found.code}: {difference}")
-    return ok("clauses", f"{', '.join(said)} measured again from {trace.name}")
+    found = {criterion.code: criterion.model_dump() for criterion in criteria_of(measures, config)}
+    said = {criterion.code: criterion.model_dump() for criterion in result.verdict.criteria} if result.verdict else {}
+    for what, stored, again in (("clauses", said, found), ("metrics", result.metrics, measures.metrics)):
+        if difference := first_difference(stored, again):
+            yield failed(what, difference)
+        else:
+            yield ok(what, f"{len(again)} measured again from {trace.name}")
+    yield not_checked("route trace", "only a run of the same prompts on the same store can record it again")
