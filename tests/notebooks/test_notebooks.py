@@ -53,6 +53,15 @@ def test_start_orients_a_newcomer(tmp_path):
     assert "2,764,800" in page
 
 
+def test_gate_a_ends_in_its_verdict(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "stores" / "mini"))
+    settings = ("file_bytes=8MiB", "in_flight_bytes=16MiB", "seconds=0.002", "close_rounds=1", "sizes=['page 4 KiB', 'record']")
+    page = execute(tmp_path / "runs", name="A", smoke=True, settings=settings)
+    assert "INCONCLUSIVE" in page
+    assert page.count('alt="figure: ') == 6
+    assert [folder.path.parent.name for folder in list_runs(tmp_path / "runs")] == ["notebook", "gate_a"]
+
+
 def test_gate_b_ends_in_its_verdict(tmp_path, write_trace):
     routes = planted.repeated(num_requests=3, num_tokens=20, num_layers=1, num_experts=128, top_k=10, seed=1)
     trace = write_trace(tmp_path / "routes.parquet", routes)
