@@ -80,7 +80,7 @@ def _pinned(config: GenerateConfig, state: CacheState) -> GenerateConfig:
         changes |= {"turns": (_prompt(),), "max_tokens": _DEFAULT_TOKENS, "stop_at_eos": False}
     if config.bandwidth_gbps is None and not config.resident:
         # a probe in every arm would fill the page cache that the arms declare
-        probed = known_bandwidth(None, store, config.runtime, config.probe_s)
+        probed = known_bandwidth(None, config.profile, config.runtime, config.probe_s)
         changes["bandwidth_gbps"] = round(probed.bytes_per_s / GB, 3)
     if state is CacheState.HOT_CACHE and not config.warm_up_tokens:
         changes["warm_up_tokens"] = changes.get("max_tokens", config.max_tokens)

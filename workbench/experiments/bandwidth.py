@@ -1,4 +1,7 @@
-"""The bandwidth that a bound uses: given, or probed on the very store before the run. Never taken from the run itself."""
+"""The bandwidth that a bound uses: given, or of Gate A's envelope of this disk, or probed on the very store before the run.
+
+Never taken from the run itself.
+"""
 
 import time
 from dataclasses import dataclass
@@ -6,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.analysis.storage_envelope import latest_envelope
+from workbench.paths import runs_folder, store_folder
 from workbench.readers import Read, aligned_buffer, open_reader
 from workbench.runtime.engine import RuntimeConfig
 from workbench.stores import open_store
@@ -20,11 +25,19 @@ class Bandwidth:
     source: str
 
 
-def known_bandwidth(given_gbps: float | None, store: Path, config: RuntimeConfig, probe_s: float) -> Bandwidth:
-    """The given figure, else a probe of `probe_s` seconds on the store's records, read the way the run reads."""
+def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfig, probe_s: float) -> Bandwidth:
+    """The given figure, else that of records in the disk's newest envelope, else a probe of the profile's store.
+
+    The envelope is Gate A's of this machine, filesystem and profile, and holds for uncached reads; the probe takes `probe_s`
+    seconds and reads the way the run reads.
+    """
     if given_gbps is not None:
         return Bandwidth(bytes_per_s=given_gbps * GB, source=f"given: {given_gbps:g} GB/s")
-    bytes_per_s = probe_bandwidth(store, config, probe_s)
+    envelope = latest_envelope(runs_folder(), profile) if config.uncached else None
+    if envelope is not None and envelope.measured is not None:
+        gbps = envelope.measured.expert.bandwidth_gbps
+        return Bandwidth(bytes_per_s=gbps * GB, source=f"{envelope.source}: {gbps:.3g} GB/s of records")
+    bytes_per_s = probe_bandwidth(store_folder(profile), config, probe_s)
     how = "uncached" if config.uncached else "buffered: the page cache may serve it"
     source = f"probe: {bytes_per_s / GB:.3g} GB/s, {probe_s:g} s of record windows, {config.expert_depth} at once, {how}"
     return Bandwidth(bytes_per_s=bytes_per_s, source=source)

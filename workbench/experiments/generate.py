@@ -126,7 +126,7 @@ def load_tokenizer(profile: str) -> Tokenizer:
 def _bandwidth(config: GenerateConfig) -> Bandwidth | None:
     if config.resident:
         return None
-    return known_bandwidth(config.bandwidth_gbps, store_folder(config.profile), config.runtime, config.probe_s)
+    return known_bandwidth(config.bandwidth_gbps, config.profile, config.runtime, config.probe_s)
 
 
 def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None) -> tuple[Session, tuple[str, ...]]:
