@@ -70,6 +70,16 @@ def test_lanes_do_not_wait_for_each_other(reader, path, make_reads, drain):
     assert len(drain(reader)) == 100
 
 
+def test_a_lane_that_is_not_there_takes_nothing(reader, path, make_reads, request):
+    if "mmap" in request.node.name:
+        pytest.skip("the control has no lanes")
+    file = reader.open_file(path)
+    with pytest.raises(KeyError, match="elsewhere"):
+        reader.submit(make_reads(file, [(0, PAGE)]) + make_reads(file, [(0, PAGE)], lane="elsewhere"))
+    assert reader.in_flight == 0
+    assert reader.poll(None) == []
+
+
 def test_sums_are_checked_where_bytes_arrive(reader, path, content, make_reads, drain):
     import zlib
 

@@ -83,16 +83,20 @@ MAX_RUN = 512
 def runs_of(reads: Sequence[Read], limit_bytes: int) -> list[list[Read]]:
     """The reads in their order; those that follow each other in a file without a gap come together, up to `limit_bytes`."""
     runs: list[list[Read]] = []
-    end = file = num_bytes = -1
+    end = num_bytes = -1
     for read in reads:
         num_bytes += read.num_bytes
-        if read.offset == end and read.file == file and num_bytes <= limit_bytes and len(runs[-1]) < MAX_RUN:
+        if read.offset == end and num_bytes <= limit_bytes and _alike(runs[-1], read):
             runs[-1].append(read)
         else:
             runs.append([read])
-            file, num_bytes = read.file, read.num_bytes
+            num_bytes = read.num_bytes
         end = read.offset + read.num_bytes
     return runs
+
+
+def _alike(run: Sequence[Read], read: Read) -> bool:
+    return run[0].file == read.file and run[0].lane == read.lane and len(run) < MAX_RUN
 
 
 def outcome(run: Sequence[Read], got: int, error: OSError | None) -> list[Completion]:

@@ -72,8 +72,9 @@ class PreadReader(Reader):
         now_ns = time.monotonic_ns()
         for read in taken:
             read.submit_ns = now_ns
-        for run in runs_of(taken, self.config.coalesce_bytes):
-            lane = self._lanes[run[0].lane]
+        runs = runs_of(taken, self.config.coalesce_bytes)
+        lanes = [self._lanes[run[0].lane] for run in runs]
+        for lane, run in zip(lanes, runs, strict=True):
             with lane.ready:
                 lane.runs.append(run)
                 lane.ready.notify()

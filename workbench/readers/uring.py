@@ -106,9 +106,10 @@ class UringReader(Reader):
         for read in taken:
             read.submit_ns = now_ns
         runs = runs_of(taken, self.config.coalesce_bytes)
+        lanes = [self._lanes[run[0].lane] for run in runs]
         with self._lock:
-            for run in runs:
-                self._lanes[run[0].lane].queued.append(run)
+            for lane, run in zip(lanes, runs, strict=True):
+                lane.queued.append(run)
             self._in_flight += len(taken)
             self._fill()
         return len(taken)

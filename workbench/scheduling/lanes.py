@@ -52,7 +52,8 @@ class Lanes:
     def __init__(self, config: LaneConfig) -> None:
         self.config = config
         self._lanes = dict.fromkeys(config.depth, 0)
-        self._use = {priority: _Use() for priority in Priority}
+        self._use = [_Use() for _ in Priority]
+        self._budgets = sorted(config.budgets.items())
 
     def in_flight(self, lane: str) -> int:
         """Reads in flight in one kind of lane."""
@@ -66,13 +67,13 @@ class Lanes:
     @property
     def busy(self) -> bool:
         """Whether anything more urgent than P3 is in flight."""
-        return any(self._use[priority].lanes for priority in Priority if priority < Priority.P3)
+        return any(use.lanes for use in self._use[: Priority.P3])
 
     def fits(self, priority: Priority, num_bytes: int) -> bool:
         """Whether a read of this size could ever go."""
         return priority == Priority.P0 or all(
             budget.num_bytes >= num_bytes and budget.slots and budget.lanes
-            for above, budget in self.config.budgets.items()
+            for above, budget in self._budgets
             if above <= priority
         )
 
@@ -80,14 +81,14 @@ class Lanes:
         """Whether one read of `num_bytes` that takes `slots` new slots may go now."""
         if self._lanes[lane] >= self.config.depth[lane]:
             return False
+        if priority == Priority.P0:
+            return True
         if priority == Priority.P3 and self.busy:
             return False
-        return all(
-            self._below(above, num_bytes, slots, budget) for above, budget in self.config.budgets.items() if above <= priority
-        )
+        return all(self._below(above, num_bytes, slots, budget) for above, budget in self._budgets if above <= priority)
 
     def _below(self, priority: Priority, num_bytes: int, slots: int, budget: Budget) -> bool:
-        uses = [self._use[below] for below in Priority if below >= priority]
+        uses = self._use[priority:]
         return (
             sum(use.num_bytes for use in uses) + num_bytes <= budget.num_bytes
             and sum(use.slots for use in uses) + slots <= budget.slots

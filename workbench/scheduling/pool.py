@@ -111,14 +111,11 @@ class Pool:
     on_final: Callable[[Ticket], None] | None = None
     """Called once with each ticket that reached its final state (for events and metrics)."""
 
-    @property
-    def all_bits(self) -> int:
-        """Component bits of a whole record."""
-        return functools.reduce(operator.or_, self.parts)
+    all_bits: int = field(init=False)
+    """Component bits of a whole record."""
 
-    def logical_bytes(self, key: int) -> int:
-        """Bytes of the record or page `key`."""
-        return sum(self.sizes(key, part)[0] for part in self.parts)
+    def __post_init__(self) -> None:
+        self.all_bits = functools.reduce(operator.or_, self.parts)
 
     def evicted(self, keys: Sequence[int], ticket: Ticket | None = None) -> None:
         """Accounts for keys that left, for the sake of `ticket` when that was predicted."""

@@ -33,12 +33,12 @@ class Queue:
     def __init__(self, bounds: Mapping[Priority, int]) -> None:
         """`bounds`: most orders that may wait in each class; P0's is bounded by its slots already."""
         self._bounds = dict(bounds)
-        self._heaps: dict[Priority, dict[str, list[tuple[int, int, Order]]]] = {priority: {} for priority in Priority}
-        self._waiting = dict.fromkeys(Priority, 0)
+        self._heaps: list[dict[str, list[tuple[int, int, Order]]]] = [{} for _ in Priority]
+        self._waiting = [0 for _ in Priority]
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        return sum(self._waiting.values())
+        return sum(self._waiting)
 
     def waiting(self, priority: Priority) -> int:
         """Orders that wait in a class."""
@@ -72,9 +72,9 @@ class Queue:
 
         A class never overtakes a more urgent one that waits, in whatever lane.
         """
-        for priority in Priority:
-            if self._waiting[priority]:
-                heads = [head for heap in self._heaps[priority].values() if (head := _first(heap)) and may_go(head[2])]
+        for waiting, heaps in zip(self._waiting, self._heaps, strict=True):
+            if waiting:
+                heads = [head for heap in heaps.values() if (head := _first(heap)) and may_go(head[2])]
                 return min(heads)[2] if heads else None
         return None
 

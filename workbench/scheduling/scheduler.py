@@ -256,7 +256,7 @@ class Scheduler:
                 demand.joined.append(key)
                 self._promote(pool, ticket, demand)
             self._lease(pool, ticket, demand)
-        self.traffic.enqueue(misses)
+        self.traffic.enqueue(pool, misses)
         demand.answer = Answer.QUEUED if demand.joined or misses else Answer.DONE
         pool.counters.count_demand(demand)
 
@@ -275,7 +275,6 @@ class Scheduler:
             confidence=confidence,
             deadline_ns=event.deadline_ns,
             wanted=pool.all_bits,
-            logical_bytes=pool.logical_bytes(key),
             submit_ns=now_ns,
             demanded=intent is Intent.EXACT,
         )
@@ -289,7 +288,7 @@ class Scheduler:
                 return None
             ticket = self._plan(pool, key, event, now_ns, Intent.PREDICTED, priority, confidence)
             pool.counters.predicted += 1
-            self.traffic.enqueue([ticket])
+            self.traffic.enqueue(pool, [ticket])
         elif not ticket.demanded:
             self._hasten(ticket, priority, event.deadline_ns)
         if not ticket.demanded:
@@ -393,7 +392,7 @@ class Scheduler:
         for demand in hung.demands:
             demand.slots[hung.key] = pool.slots.lease(hung.key)
             self._lease(pool, ticket, demand)
-        self.traffic.enqueue([ticket])
+        self.traffic.enqueue(pool, [ticket])
 
 
 def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:

@@ -59,14 +59,14 @@ class TicketState(StrEnum):
     """Its generation died while a read was in flight: the read may finish, nothing is published."""
 
 
-_STEPS: dict[TicketState, frozenset[TicketState]] = {
-    TicketState.PLANNED: frozenset({TicketState.QUEUED}),
-    TicketState.QUEUED: frozenset({TicketState.IN_FLIGHT, TicketState.CANCELLED}),
-    TicketState.IN_FLIGHT: frozenset({TicketState.QUEUED, TicketState.READY, TicketState.FAILED, TicketState.STALE}),
-    TicketState.READY: frozenset({TicketState.LEASED, TicketState.RELEASED}),
-    TicketState.LEASED: frozenset({TicketState.RELEASED}),
+_STEPS: dict[TicketState, tuple[TicketState, ...]] = {
+    TicketState.PLANNED: (TicketState.QUEUED,),
+    TicketState.QUEUED: (TicketState.IN_FLIGHT, TicketState.CANCELLED),
+    TicketState.IN_FLIGHT: (TicketState.READY, TicketState.QUEUED, TicketState.FAILED, TicketState.STALE),
+    TicketState.READY: (TicketState.LEASED, TicketState.RELEASED),
+    TicketState.LEASED: (TicketState.RELEASED,),
 }
-FINAL_STATES = frozenset(TicketState) - _STEPS.keys()
+FINAL_STATES = tuple(state for state in TicketState if state not in _STEPS)
 """States in which a ticket owns nothing any more."""
 
 
@@ -106,9 +106,9 @@ class Ticket:
     """The event's, or an earlier one of a demand that joined."""
     wanted: int
     """Component bits of the whole record; 1 for a page."""
-    logical_bytes: int
-    """Bytes of the record or page."""
     submit_ns: int
+    logical_bytes: int = 0
+    """Bytes of the record or page, once it is queued."""
     physical_bytes: int = 0
     """Bytes that reads moved for it, alignment and retries included."""
     issue_ns: int = NEVER_NS

@@ -1,6 +1,6 @@
 """Reads that wait and reads that fly: the queue, the lanes, and which order a completion belongs to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from workbench.scheduling.lanes import Lanes
 from workbench.scheduling.pool import Pool
@@ -27,14 +27,15 @@ class Traffic:
         """How many they are."""
         return len(self._flying)
 
-    def enqueue(self, tickets: list[Ticket]) -> None:
+    def enqueue(self, pool: Pool, tickets: Sequence[Ticket]) -> None:
         """Plans become waiting reads: the first part of all tickets, then the second, as a wave consumes them."""
         for ticket in tickets:
             ticket.move(TicketState.QUEUED)
-        for part in self.pools[tickets[0].store].parts if tickets else ():
+        for part in pool.parts:
             for ticket in tickets:
-                num_bytes = self.pools[ticket.store].sizes(ticket.key, part)[1]
-                self._wait(Order(ticket=ticket, lane=ticket.store, bits=part, num_bytes=num_bytes))
+                logical_bytes, num_bytes = pool.sizes(ticket.key, part)
+                ticket.logical_bytes += logical_bytes
+                self._wait(Order(ticket, pool.name, part, num_bytes))
 
     def has_room(self, pool: Pool, key: int, priority: Priority) -> bool:
         """Whether a predicted ticket may wait: its class has room, and its reads can fit the budgets at all."""
