@@ -53,11 +53,13 @@ def _locked(path: Path) -> Iterator[None]:
         raise BadInput(f"{path.parent}: no probe file can be made there ({error.strerror})") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-        path.unlink(missing_ok=True)
     except BlockingIOError:
+        os.close(descriptor)
         raise BadInput(f"{path.parent}: another run is measuring this disk; wait for it") from None
+    try:
+        yield
     finally:
+        path.unlink(missing_ok=True)
         os.close(descriptor)
 
 

@@ -1,8 +1,10 @@
 """Figures of Gate A, from the tables of `analysis.storage`."""
 
 import math
+from collections.abc import Sequence
 
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
@@ -15,30 +17,33 @@ _COLOURS = {"uring": BLUE, "pread": GREEN, "buffered": ORANGE, "mmap": GREY}
 def heat_figure(cells: pl.DataFrame, source: str) -> Figure:
     """GB/s by size and depth, one panel a reader, all on one scale."""
     readers = [name for name in _COLOURS if name in cells["reader"]]
-    by_size = cells.filter(reader=readers[0], depth=1).sort("physical_bytes_per_read")
-    sizes = by_size["size"].to_list()
-    figure = Figure(figsize=(2.2 + 2.3 * len(readers), 0.9 + 0.42 * (len(sizes) + 2)), layout="constrained")
+    sizes = cells.filter(reader=readers[0], depth=1).sort("physical_bytes_per_read")["size"].to_list()
+    depths = {reader: sorted(cells.filter(reader=reader)["depth"].unique().to_list()) for reader in readers}
+    widths = [max(1.6, len(depths[reader])) for reader in readers]
+    figure = Figure(figsize=(1.6 + 0.48 * sum(widths), 0.9 + 0.42 * (len(sizes) + 2)), layout="constrained")
     figure.suptitle("Bandwidth, GB/s, cold and alone", x=0.01, ha="left", fontsize=11, fontweight="bold")
     top = float(cells["bandwidth_gbps"].max() or 1.0)  # type: ignore[arg-type]
-    for number, reader in enumerate(readers):
-        axes = figure.add_subplot(1, len(readers), number + 1)
-        part = cells.filter(reader=reader)
-        depths = sorted(part["depth"].unique().to_list())
-        values = {(row["size"], row["depth"]): row["bandwidth_gbps"] for row in part.iter_rows(named=True)}
-        grid = [[values.get((size, depth), float("nan")) for depth in depths] for size in sizes]
-        axes.imshow(grid, cmap="Blues", vmin=0, vmax=top, aspect="auto")
-        for y, row in enumerate(grid):
-            for x, value in enumerate(row):
-                if value == value:
-                    colour = "white" if value > 0.6 * top else "black"
-                    axes.text(x, y, f"{value:.2g}", ha="center", va="center", fontsize=7, color=colour)
+    panels = figure.subplots(1, len(readers), width_ratios=widths, squeeze=False)[0]
+    for axes, reader in zip(panels, readers, strict=True):
+        _heat_panel(axes, cells.filter(reader=reader), sizes, depths[reader], top)
         axes.set_title(reader, fontsize=9)
-        axes.set_xticks(range(len(depths)), [str(depth) for depth in depths], fontsize=8)
-        axes.set_yticks(range(len(sizes)), sizes if number == 0 else [""] * len(sizes), fontsize=8)
-        axes.set_xlabel("depth", fontsize=8)
-        axes.spines[:].set_visible(False)
-    figure.supxlabel(f"evidence: physical   |   {source}", fontsize=8, color="#555555", x=0.99, ha="right")
+    panels[0].set_yticks(range(len(sizes)), sizes, fontsize=8)
+    figure.supxlabel(f"evidence: {Evidence.PHYSICAL.value}   |   {source}", fontsize=8, color="#555555", x=0.99, ha="right")
     return figure
+
+
+def _heat_panel(axes: Axes, cells: pl.DataFrame, sizes: Sequence[str], depths: Sequence[int], top: float) -> None:
+    values = {(row["size"], row["depth"]): row["bandwidth_gbps"] for row in cells.iter_rows(named=True)}
+    grid = [[values.get((size, depth), math.nan) for depth in depths] for size in sizes]
+    axes.imshow(grid, cmap="Blues", vmin=0, vmax=top, aspect="auto")
+    for (size, depth), value in values.items():
+        colour = "white" if value > 0.6 * top else "black"
+        words = f"{value:.2f}" if value >= 0.095 else f"{value:.3f}"
+        axes.text(depths.index(depth), sizes.index(size), words, ha="center", va="center", fontsize=6.5, color=colour)
+    axes.set_xticks(range(len(depths)), [str(depth) for depth in depths], fontsize=8)
+    axes.set_yticks([])
+    axes.set_xlabel("depth", fontsize=8)
+    axes.spines[:].set_visible(False)
 
 
 def depth_figure(cells: pl.DataFrame, measure: str, title: str, unit: str, source: str) -> Figure:
@@ -64,7 +69,7 @@ def latency_figure(cells: pl.DataFrame, source: str) -> Figure:
     figure, axes = new_figure("Submit to ready, pages of 4 KiB, cold", evidence=Evidence.PHYSICAL, source=source)
     for reader, colour in _COLOURS.items():
         part = cells.filter(reader=reader).sort("depth")
-        if part.is_empty():
+        if part.is_empty() or reader == "mmap":
             continue
         axes.plot(part["depth"].to_list(), part["p50_us"].to_list(), color=colour, marker="o", label=f"{reader}, p50")
         axes.plot(part["depth"].to_list(), part["p99_us"].to_list(), color=colour, marker=".", ls=":", label=f"{reader}, p99")
@@ -78,20 +83,24 @@ def latency_figure(cells: pl.DataFrame, source: str) -> Figure:
 
 def beside_figure(beside: pl.DataFrame, source: str) -> Figure:
     """How much longer reads take beside a load, and the load beside reads: 1 is alone."""
-    figure, axes = new_figure("Slower by, beside each other (1: alone)", evidence=Evidence.PHYSICAL, source=source)
-    labels = [f"{row['reader']}\n{row['size']} x{row['depth']}\n{row['beside']}" for row in beside.iter_rows(named=True)]
+    figure, axes = new_figure("Reads and a load beside each other: how much slower", evidence=Evidence.PHYSICAL, source=source)
+    labels = [f"{row['reader']}, {row['size']} x {row['depth']}, {row['beside']}" for row in beside.iter_rows(named=True)]
     places = list(range(len(labels)))
     bars = (
         ("p50_over_idle", -0.2, BLUE, "reads: median time until seen"),
         ("load_slowdown", 0.2, PURPLE, "load: time of a step"),
     )
     for column, shift, colour, label in bars:
-        known = [(x + shift, value) for x, value in zip(places, beside[column].to_list(), strict=True) if math.isfinite(value)]
-        axes.bar([x for x, _ in known], [value for _, value in known], width=0.4, color=colour, label=label)
-    axes.axhline(1, color=GREY, lw=0.8)
-    axes.set_xticks(places, labels, fontsize=5.5)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        known = [(y + shift, value) for y, value in zip(places, beside[column].to_list(), strict=True) if math.isfinite(value)]
+        axes.barh([y for y, _ in known], [value - 1 for _, value in known], left=1, height=0.4, color=colour, label=label)
+    axes.axvline(1, color=GREY, lw=0.8)
+    axes.set_yticks(places, labels, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_xlabel("times as long as alone")
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.7)
     legend(axes)
     return figure
 
@@ -127,7 +136,7 @@ def drift_figure(drift: pl.DataFrame, source: str) -> Figure:
     return figure
 
 
-def _depth_axis(axes: object) -> None:
-    axes.set_xscale("log", base=2)  # type: ignore[attr-defined]
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # type: ignore[attr-defined]
-    axes.set_xlabel("depth, reads in flight")  # type: ignore[attr-defined]
+def _depth_axis(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_xlabel("depth, reads in flight")
