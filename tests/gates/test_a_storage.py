@@ -7,9 +7,11 @@ import pytest
 from workbench.abba.power import PowerState
 from workbench.abba.records import WatchRecord
 from workbench.analysis.storage import Choice, Median
-from workbench.gates.a_storage import GATE, Measures, StorageConfig, conditions_of, criteria_of, limits_of
+from workbench.gates.a_storage import GATE
 from workbench.gates.a_storage_cells import PAGE, RECORD
+from workbench.gates.a_storage_config import StorageConfig
 from workbench.gates.a_storage_file import FILE_NAME
+from workbench.gates.a_storage_verdict import Measures, conditions_of, criteria_of, limits_of
 from workbench.gates.a_storage_walk import Walk
 from workbench.gates.base import Findings, conclude, gate_state, run_gate
 from workbench.hardware import machine

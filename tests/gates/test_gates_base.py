@@ -137,5 +137,5 @@ def test_a_gate_is_found_by_letter_or_name(word):
 def test_an_unknown_gate_suggests_the_nearest():
     with pytest.raises(BadInput, match="did you mean locality"):
         find_gate("localty")
-    with pytest.raises(BadInput, match="there are .*b_locality"):
+    with pytest.raises(BadInput, match=r"there are .*b_locality"):
         find_gate("zzz")

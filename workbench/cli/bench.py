@@ -17,12 +17,11 @@ _PAGE_DEPTH, _BATCH_DEPTH = 32, 256
 
 def register(app: App) -> None:
     """Adds the command."""
-    bench = App(name="bench", help="Measures what the machine gives.")
-    bench.command(io)
     app.command(bench)
 
 
-def io(
+def bench(
+    what: Literal["io"],
     *,
     against: Literal["fio", "nothing"] = "nothing",
     profile: str = "mini",
@@ -44,6 +43,8 @@ def io(
 
     Parameters
     ----------
+    what
+        io: reads of the profile's disk.
     against
         fio: run it in turn with our reader.
     profile
