@@ -37,8 +37,9 @@ def run(tokens: list[str]) -> int:
     except (BadInput, UnmetPrerequisite) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("workbench: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        # its argument, where there is one, says how to go on
+        print("; ".join(["workbench: interrupted", *map(str, stop.args)]), file=sys.stderr)
         return 130
     except BrokenPipeError:
         # whoever reads the output (head, less) has seen enough; nothing may be flushed into the closed pipe at exit

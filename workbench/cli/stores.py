@@ -1,6 +1,5 @@
 """`workbench pack`, `slice` and `verify`: stores are made and checked."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,8 @@ from workbench.paths import store_folder
 from workbench.stores.build import BuildSettings
 from workbench.stores.manifest import Manifest
 from workbench.units import PAGE_BYTES
+
+_HOW_TO_RESUME = "the same command goes on from here"
 
 
 def register(app: App) -> None:
@@ -63,8 +64,7 @@ def pack(
     try:
         manifest = pack_checkpoint(checkpoint, out, settings=settings, codec=codec)
     except KeyboardInterrupt:
-        _say_how_to_resume()
-        raise
+        raise KeyboardInterrupt(_HOW_TO_RESUME) from None
     _print_store(out, manifest, json)
 
 
@@ -90,8 +90,7 @@ def make_slice(*, layers: int = 4, seed: int = 0, out: Path | None = None, json:
     try:
         manifest = make(folder, num_layers=layers, seed=seed)
     except KeyboardInterrupt:
-        _say_how_to_resume()
-        raise
+        raise KeyboardInterrupt(_HOW_TO_RESUME) from None
     _print_store(folder, manifest, json)
 
 
@@ -115,10 +114,6 @@ def verify(path: Path, *, json: bool = False) -> None:
         return
     print_table([{"file": r["file"], "bytes": r["num_bytes"], "holds": r["holds"], "digest": r["digest"][:12]} for r in rows])
     print(f"\n{path}: sound")
-
-
-def _say_how_to_resume() -> None:
-    print("workbench: interrupted; the same command goes on from here", file=sys.stderr)
 
 
 def _print_store(folder: Path, manifest: Manifest, json: bool) -> None:
