@@ -22,7 +22,7 @@ help:
 	@echo "make gates     pack the bundled model and walk every gate to its verdict (SMOKE=1: small sizes)"
 	@echo "make test      lint, then the tests"
 	@echo "make soak      the long versions of the tests"
-	@echo "make bench     decode speed against transformers, replay speed against libcachesim"
+	@echo "make bench     reads of this disk, decode speed against transformers, replay speed against libcachesim"
 	@echo "make lab       JupyterLab on the notebooks"
 	@echo "make ui        MLflow on the results"
 	@echo "make lint      ruff, mypy, import contracts"
@@ -69,6 +69,7 @@ soak: $(VENV)/.develop
 	@HYPOTHESIS_PROFILE=searching $(BIN)/python -m pytest -m soak
 
 bench: $(VENV)/.develop
+	@$(BIN)/workbench bench io
 	@$(BIN)/python tests/bench/decode_speed.py
 	@$(BIN)/python tests/bench/replay_speed.py
 

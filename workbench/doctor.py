@@ -251,6 +251,6 @@ _CHECKS: dict[str, Callable[[], tuple[Level, str, str]]] = {
     "mini store": _mini_store,
     "mlflow": _mlflow,
     "runs": _runs,
-    "fio": _program("fio", use="only needed to compare the readers with it"),
+    "fio": _program("fio", use="only `workbench bench io --against fio` needs it"),
     "chromium": _program("chromium", "google-chrome", "chrome", use="only needed to look at pages without a desktop"),
 }

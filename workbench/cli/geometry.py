@@ -17,7 +17,7 @@ from workbench.units import GB, format_bytes
 _BF16_BYTES = 2
 _NO_BANDWIDTH = (
     "No bound without a bandwidth: give --bandwidth-gbps, the GB/s of the disk at this record size. "
-    "`workbench generate` probes it before a run and names the figure."
+    "`workbench gate A` measures it, `workbench bench io` does so in half a minute."
 )
 
 
