@@ -17,7 +17,7 @@ from workbench.gates.a_storage_cells import (
     SPLIT,
     Cell,
     Layout,
-    around,
+    between,
     grid,
 )  # fmt: skip
 from workbench.gates.a_storage_file import probe_file
@@ -134,8 +134,9 @@ def test_the_grid_keeps_within_memory_and_mapped_memory_has_no_depth():
         (PAGE, 1), (PAGE, 4), (PAGE, 64), (RECORD, 1), (RECORD, 4),
     }  # fmt: skip
     assert {cell.depth for cell in cells if cell.reader == MMAP} == {1}
-    assert around(1, 64) == [1, 2]
-    assert around(16, 24) == [8, 16, 24]
+    assert between(1, 1, 64) == [1, 2]
+    assert between(4, 16, 64) == [2, 4, 8, 16, 32]
+    assert between(16, 16, 24) == [8, 16, 24]
 
 
 class Counting(Reader):
@@ -237,7 +238,7 @@ def test_a_reader_that_this_file_or_machine_lacks_is_named(path, monkeypatch):
 
 
 def test_reads_of_a_pass_land_in_memory_that_is_theirs(probe):
-    places = probe._places(ODD.windows_of(RECORD, 0, range(4)))
+    places = probe._spread(ODD.windows_of(RECORD, 0, range(4)))
     assert [len(place) for place in places] == ODD.windows_of(RECORD, 0, range(4)).num_bytes.tolist()
     assert all(isinstance(Read(0, 0, 0, len(place), place).into, np.ndarray) for place in places)
     assert probe.timed_pass(ODD.windows_of(RECORD, 0, range(4)), BUFFERED, 2, 4 * MIB) > 0

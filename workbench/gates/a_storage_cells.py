@@ -53,6 +53,10 @@ class Windows:
     """From a window's start to the last byte asked for."""
     logical_bytes: np.ndarray
 
+    def first(self, count: int) -> "Windows":
+        """The first of them."""
+        return Windows(**{name: column[:count] for name, column in vars(self).items()})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
@@ -137,6 +141,9 @@ def grid(readers: Sequence[str], sizes: Sequence[str], depths: Sequence[int], la
     ]
 
 
-def around(depth: int, most: int) -> list[int]:
-    """A depth with its half and its double, as far as they exist."""
-    return sorted({max(1, depth // 2), depth, min(2 * depth, max(most, 1))})
+def between(low: int, high: int, most: int) -> list[int]:
+    """Depths from half of `low` to the double of `high` in steps of two, as far as they exist."""
+    depths = [max(1, low // 2)]
+    while depths[-1] < min(2 * high, most):
+        depths.append(min(2 * depths[-1], most))
+    return depths

@@ -1,9 +1,9 @@
 """Measures one cell of Gate A: prepares the page cache, keeps so many reads in flight for a while, says what came of it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from workbench.gates.a_storage_cells import BUFFERED, MMAP, PREAD, URING, Cell, 
 from workbench.gates.a_storage_load import Load, running
 from workbench.hardware import cached_fraction, drop_from_page_cache
 from workbench.readers import (
+    Completion,
     MmapReader,
     PreadConfig,
     PreadReader,
@@ -29,6 +30,8 @@ from workbench.units import GB, MIB, NS_PER_S, NS_PER_US
 _REGION_BYTES = 512 * MIB
 _WARM_BYTES = 64 * MIB
 _LANE = "expert"
+_MOST_READS_PER_S = 300_000
+"""More reads than any cell here makes; no more are prepared."""
 
 
 def open_kind(kind: str, depth: int, coalesce_bytes: int = 0) -> Reader:
@@ -57,19 +60,21 @@ def switching(kind: str) -> AbstractContextManager[None]:
     return quick_switching() if kind in (PREAD, BUFFERED) else nullcontext()
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Times:
     """Raw times of the reads of one run, in the order they were seen."""
 
-    start_ns: int = 0
-    end_ns: int = 0
-    to_ready_ns: list[int] = field(default_factory=list)
+    start_ns: int
+    end_ns: int
+    """When the last bytes were there."""
+    to_ready_ns: np.ndarray
     """Submit to ready."""
-    to_seen_ns: list[int] = field(default_factory=list)
+    to_seen_ns: np.ndarray
     """Ready to seen."""
-    physical_bytes: int = 0
-    logical_bytes: int = 0
-    cpu_ns: int = 0
+    physical_bytes: int
+    logical_bytes: int
+    cpu_ns: int
+    """Of this process, kernel included."""
 
     @property
     def seconds(self) -> float:
@@ -79,6 +84,8 @@ class Times:
 
 def drive(reader: Reader, file: int, windows: Windows, memory: np.ndarray, depth: int, seconds: float) -> Times:
     """Keeps `depth` reads in flight until the time is over (at least three each) or all windows are read.
+
+    What can be prepared is, and what can be worked out later is: between two polls little happens but the next submit.
 
     Args:
         reader: where reads go.
@@ -90,38 +97,56 @@ def drive(reader: Reader, file: int, windows: Windows, memory: np.ndarray, depth
 
     Raises the error of a failed read.
     """
-    times = Times()
-    columns = (windows.offsets, windows.num_bytes, windows.need_bytes, windows.logical_bytes)
-    waiting = zip(*(column.tolist() for column in columns), strict=True)
-    slots = memory[: depth * int(windows.num_bytes.max())].reshape(depth, -1)
+    places = _places(windows, memory, depth)
+    columns = (windows.offsets.tolist(), windows.num_bytes.tolist(), windows.need_bytes.tolist())
+    waiting = [
+        Read(0, file, offset, num_bytes, places[num_bytes][0], _LANE, need)
+        for offset, num_bytes, need in zip(*columns, strict=True)
+    ]
+    seen: list[tuple[int, list[Completion]]] = []
+    issued = finished = 0
+    free: list[int] = list(range(depth))
     cpu_ns = time.process_time_ns()
-    times.start_ns = time.monotonic_ns()
-    last_ns = times.start_ns + int(seconds * NS_PER_S)
-    fewest = 3 * depth
-    reads = list(_reads(range(depth), waiting, file, slots, times))
-    while reads or reader.in_flight:
-        reader.submit(reads)
-        free = []
-        for completion in reader.poll(None):
-            now_ns = time.monotonic_ns()
-            if completion.error is not None:
-                raise completion.error
-            times.to_ready_ns.append(completion.ready_ns - completion.submit_ns)
-            times.to_seen_ns.append(now_ns - completion.ready_ns)
-            times.end_ns = max(times.end_ns, completion.ready_ns)
-            free.append(completion.key)
-        more = times.end_ns < last_ns or len(times.to_ready_ns) < fewest
-        reads = list(_reads(free, waiting, file, slots, times)) if more else []
-    times.cpu_ns = time.process_time_ns() - cpu_ns
-    return times
+    start_ns = now_ns = time.monotonic_ns()
+    last_ns = start_ns + int(seconds * NS_PER_S)
+    while True:
+        if now_ns < last_ns or finished < 3 * depth:
+            batch = waiting[issued : issued + len(free)]
+            for read, slot in zip(batch, free, strict=False):
+                read.key, read.into = slot, places[read.num_bytes][slot]
+            reader.submit(batch)
+            issued += len(batch)
+        if finished == issued:
+            break
+        done = reader.poll(None)
+        now_ns = time.monotonic_ns()
+        seen.append((now_ns, done))
+        finished += len(done)
+        free = [completion.key for completion in done]
+    return _times(windows, issued, seen, start_ns, time.process_time_ns() - cpu_ns)
 
 
-def _reads(free: Any, waiting: Iterator[tuple[int, int, int, int]], file: int, slots: np.ndarray, times: Times) -> Iterator[Read]:
-    # the slots come first: zip must not take a window that it has no slot for
-    for slot, (offset, num_bytes, need, logical) in zip(free, waiting, strict=False):
-        times.physical_bytes += num_bytes
-        times.logical_bytes += logical
-        yield Read(slot, file, offset, num_bytes, slots[slot, :num_bytes], _LANE, need)
+def _places(windows: Windows, memory: np.ndarray, depth: int) -> dict[int, list[np.ndarray]]:
+    """Memory of each place in the queue, by length of a window."""
+    lengths = sorted(set(windows.num_bytes.tolist()))
+    slots = memory[: depth * lengths[-1]].reshape(depth, -1)
+    return {length: [slot[:length] for slot in slots] for length in lengths}
+
+
+def _times(windows: Windows, issued: int, seen: Sequence[tuple[int, Sequence[Completion]]], start_ns: int, cpu_ns: int) -> Times:
+    completions = [completion for _, done in seen for completion in done]
+    if failed := next((completion.error for completion in completions if completion.error is not None), None):
+        raise failed
+    ready_ns = np.array([completion.ready_ns for completion in completions])
+    return Times(
+        start_ns=start_ns,
+        end_ns=int(ready_ns.max()),
+        to_ready_ns=ready_ns - np.array([completion.submit_ns for completion in completions]),
+        to_seen_ns=np.repeat([now_ns for now_ns, _ in seen], [len(done) for _, done in seen]) - ready_ns,
+        physical_bytes=int(windows.num_bytes[:issued].sum()),
+        logical_bytes=int(windows.logical_bytes[:issued].sum()),
+        cpu_ns=cpu_ns,
+    )
 
 
 @dataclass(kw_only=True)
@@ -144,7 +169,8 @@ class Probe:
     def measure(self, cell: Cell, seconds: float) -> dict[str, Any]:
         """A row: what was read and how long it took, the cache before the first read, the load's steps without and with reads."""
         start, num_bytes = self._region(cell)
-        windows = self.layout.windows(cell.size, start, num_bytes, self.rng)
+        most = int(_MOST_READS_PER_S * seconds) + 4 * cell.depth
+        windows = self.layout.windows(cell.size, start, num_bytes, self.rng).first(most)
         cached = self._prepare(cell, start, num_bytes)
         with running(cell.beside) as load, switching(cell.reader), open_kind(cell.reader, cell.depth) as reader:
             file = reader.open_file(self.path)
@@ -165,7 +191,7 @@ class Probe:
     def timed_pass(self, windows: Windows, reader_kind: str, depth: int, coalesce_bytes: int) -> float:
         """Seconds to read exactly these windows in one batch, cold."""
         drop_from_page_cache(self.path)
-        slots = self._places(windows)
+        slots = self._spread(windows)
         reads = [
             Read(key, 0, offset, num_bytes, into, _LANE, need)
             for key, (offset, num_bytes, need, into) in enumerate(
@@ -183,7 +209,7 @@ class Probe:
                     end_ns = max(end_ns, completion.ready_ns)
         return (end_ns - start_ns) / NS_PER_S
 
-    def _places(self, windows: Windows) -> list[np.ndarray]:
+    def _spread(self, windows: Windows) -> list[np.ndarray]:
         """Memory of each window; when all of them don't fit at once, places are shared: nobody looks at the bytes."""
         longest = int(windows.num_bytes.max())
         slots = self.memory[: len(self.memory) // longest * longest].reshape(-1, longest)
@@ -223,7 +249,7 @@ def _meter(load: Load | None) -> Callable[[], float | None]:
 
 
 def _figures(times: Times) -> dict[str, Any]:
-    ready, seen = np.array(times.to_ready_ns) / NS_PER_US, np.array(times.to_seen_ns) / NS_PER_US
+    ready, seen = times.to_ready_ns / NS_PER_US, times.to_seen_ns / NS_PER_US
     p50, p95, p99 = np.percentile(ready, [50, 95, 99])
     return {
         "start_ns": times.start_ns,

@@ -22,7 +22,7 @@ from workbench.gates.a_storage_cells import (
     SLOW_SWITCH,
     SPLIT,
     Cell,
-    around,
+    between,
     grid,
 )  # fmt: skip
 from workbench.gates.a_storage_probe import Probe
@@ -131,13 +131,14 @@ class Walk:
         return [Cell(**{**vars(cell), "cache": "warm"}) for cell in cells]
 
     def _refined(self, size: str) -> list[Cell]:
-        """Each reader that may win, and the control, round the smallest depth that came near its best."""
+        """Each reader that may win, and the control, at each depth from below the smallest near its best to above the best."""
         measure, cold = _MEASURE[size], self._cold(size, "grid")
         cells = []
         for reader in dict.fromkeys((*self.uncached, BUFFERED)):
-            depth = choose(cold, [reader], measure, self.plan.near_best).depth
+            enough = choose(cold, [reader], measure, self.plan.near_best).depth
             most = self.probe.layout.most_depth(size, len(self.probe.memory))
-            cells += [Cell(reader=reader, size=size, depth=near) for near in around(depth, most)]
+            depths = between(enough, best_depth(cold, reader, measure), most)
+            cells += [Cell(reader=reader, size=size, depth=depth) for depth in depths]
         return cells
 
     def _choices(self) -> Choices:
