@@ -1,7 +1,7 @@
 """LFRU: least frequently and recently used, exact (Zhang, arXiv 2608.07911)."""
 
 from collections import OrderedDict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -70,46 +70,41 @@ class Lfru(Policy):
 
     def evict(self, count: int, protected: Container[int]) -> list[int]:
         """See `Policy.evict`."""
-        if not count:
-            return []
-        longest_wait = self._clock + 1 - self._earliest
-        waits = self._waits(1, self._reach)
-        heads: dict[int, tuple[int, float, Iterator[tuple[int, int]]]] = {}
         victims: list[int] = []
+        now, longest_wait = self._clock + 1, self._clock + 1 - self._earliest
+        waits = self._waits(1, self._reach) if count else np.empty(0)
         while len(victims) < count:
             at = int(waits.argmax())
-            uses, found = at + 1, waits[at]
+            found = float(waits[at])
             if found < longest_wait / len(waits) and len(waits) + 1 < len(self._last_by_uses):
                 waits = np.append(waits, self._waits(len(waits) + 1, 2 * len(waits)))
                 continue
             if found == -_NONE:
                 raise too_few(count, self.name)
-            key, wait, oldest_first = heads.get(uses) or self._next_head(uses, iter(self._last_by_uses[uses].items()), protected)
-            if wait == found:
+            residents = self._last_by_uses[at + 1]
+            key = next((key for key in residents if key not in protected), None)
+            wait = -_NONE if key is None else (now - residents[key]) / (at + 1)
+            if key is not None and wait == found:
+                del residents[key]
                 victims.append(key)
                 self._reach = int(longest_wait / wait) + _SPARE_LISTS
-                key, wait, oldest_first = self._next_head(uses, oldest_first, protected)
-            heads[uses] = key, wait, oldest_first
-            waits[at] = wait
-        for victim in victims:
-            self.forget(victim)
-        for uses in heads:
-            self._oldest[uses] = next(iter(self._last_by_uses[uses].values()), _NONE)
+                waits[at] = self._head_wait(at + 1)
+            else:
+                # the noted head has left since, or is protected
+                self._head_wait(at + 1)
+                waits[at] = wait
         return victims
+
+    def _head_wait(self, uses: int) -> float:
+        """Notes the head of a list and returns its wait."""
+        last = next(iter(self._last_by_uses[uses].values()), _NONE)
+        self._oldest[uses] = last
+        return (self._clock + 1 - last) / uses
 
     def _waits(self, first: int, last: int) -> np.ndarray:
         """Waits of the heads of the lists `first` to `last`, or bounds above them."""
         lists = slice(first, min(last + 1, len(self._last_by_uses)))
         return (self._clock + 1 - self._oldest[lists]) / self._counts[lists]
-
-    def _next_head(
-        self, uses: int, oldest_first: Iterator[tuple[int, int]], protected: Container[int]
-    ) -> tuple[int, float, Iterator[tuple[int, int]]]:
-        """The next unprotected key of a list, its wait, and what follows it."""
-        for key, last in oldest_first:
-            if key not in protected:
-                return key, (self._clock + 1 - last) / uses, oldest_first
-        return -1, -_NONE, oldest_first
 
     def forget(self, key: int) -> None:
         """See `Policy.forget`. The count of uses stays."""
