@@ -81,7 +81,9 @@ def main() -> None:
                 continue
             text = text_of(name, content)
             searched += len(text)
-            shared = {owner[int(value)] for value in np.intersect1d(hashes(normalised(text)), keys)}
+            found = hashes(normalised(text))
+            at = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
+            shared = {owner[int(value)] for value in keys[at[keys[at] == found]]}
             for prompt, run in sorted({prompt: run for prompt, run in shared}.items()):
                 print(f"{prompt}: {package.name}: {name}: {run!r}")
     print(f"searched {searched:,} characters for {len(keys):,} runs of {WIDTH}")
