@@ -132,6 +132,7 @@ def test_a_small_run_leaves_an_envelope_tables_figures_and_events_and_no_file(st
     assert {path.stem for path in (folder.artifacts / "figures").glob("*.png")} == {
         "bandwidth", "records", "pages", "latency", "beside", "crossover", "drift",
     }  # fmt: skip
+    assert len(pl.read_parquet(folder.artifacts / "tables" / "passes.parquet")) == 6
     assert set(GATE.shown) <= set(result.tables)
     assert result.tables["crossover"][-1]["records"] == 128
     assert json.loads((folder.path / "result.json").read_text())["metrics"]["storage/expert_bandwidth_gbps"] > 0

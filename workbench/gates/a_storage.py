@@ -62,9 +62,10 @@ def _say(line: str) -> None:
 
 
 def _save_runs(walk: Walk, folder: RunFolder) -> None:
-    """Every run so far as a table and as events; also when the walk was interrupted."""
+    """Every run and pass so far as tables, runs as events too; also when the walk was interrupted."""
     (folder.artifacts / "tables").mkdir(exist_ok=True)
     walk.runs.write_parquet(folder.artifacts / "tables" / "runs.parquet")
+    pl.DataFrame(walk.passes).write_parquet(folder.artifacts / "tables" / "passes.parquet")
     for row in walk.rows:
         folder.events.add(
             row["start_ns"],
