@@ -176,7 +176,7 @@ class Recorder:
         return 0
 
     def timed_pass(self, windows, kind, depth, coalesce_bytes):
-        return float(windows.logical_bytes.sum())
+        return float(windows.logical_bytes.sum()), 0.0
 
 
 @pytest.fixture

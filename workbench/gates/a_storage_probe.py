@@ -188,9 +188,11 @@ class Probe:
             "load_beside_per_s": beside_per_s,
         }
 
-    def timed_pass(self, windows: Windows, reader_kind: str, depth: int, coalesce_bytes: int) -> float:
-        """Seconds to read exactly these windows in one batch, cold."""
+    def timed_pass(self, windows: Windows, reader_kind: str, depth: int, coalesce_bytes: int) -> tuple[float, float]:
+        """Seconds to read exactly these windows in one batch, cold, and the share of their part that memory held before."""
         drop_from_page_cache(self.path)
+        low, high = int(windows.offsets.min()), int((windows.offsets + windows.need_bytes).max())
+        cached = cached_fraction(self.path, low, high - low)
         slots = self._spread(windows)
         reads = [
             Read(key, 0, offset, num_bytes, into, _LANE, need)
@@ -207,7 +209,7 @@ class Probe:
                     if completion.error is not None:
                         raise completion.error
                     end_ns = max(end_ns, completion.ready_ns)
-        return (end_ns - start_ns) / NS_PER_S
+        return (end_ns - start_ns) / NS_PER_S, cached
 
     def _spread(self, windows: Windows) -> list[np.ndarray]:
         """Memory of each window; when all of them don't fit at once, places are shared: nobody looks at the bytes."""

@@ -42,14 +42,14 @@ def measure(runs: pl.DataFrame, passes: pl.DataFrame, choices: Choices) -> Measu
     ple = _cell(choices.ple.reader, PAGE, choices.ple.depth)
     page = _cell(choices.ple.reader, PAGE, 1)
     refined, beside, halves = (runs.filter(phase=name) for name in ("refine", "beside", "split"))
-    cold = runs.filter(cache="cold")
+    cold = pl.concat([runs.filter(cache="cold")["cached_before"], passes["cached_before"]])
     repeats = [tables.select(runs, **cell)["bandwidth_gbps"].to_list() for cell in (expert, ple)]
     reader = tables.ratio_of(refined, expert, _cell(BUFFERED, RECORD, choices.control.depth), "useful_gbps")
     busy = tables.ratio_of(beside, {**page, "beside": "python"}, page, "submit_to_seen_p50_us")
     split = tables.ratio_of(halves, {"size": SPLIT}, {"size": RECORD}, "useful_gbps")
     slowdown = tables.slowdown_of(beside, {**expert, "beside": "mlx"})
     return Measures(
-        cold_share=int((cold["cached_before"] == 0).sum()) / len(cold),
+        cold_share=int((cold == 0).sum()) / len(cold),
         spread=max(tables.spread_of(values) for values in repeats),
         reader_ratio=reader,
         busy_latency=busy,

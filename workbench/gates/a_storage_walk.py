@@ -188,10 +188,10 @@ class Walk:
         start = probe.part(layer_bytes)
         if share is None:
             windows, records = probe.layout.extent(start, layer_bytes), count
-            seconds = probe.timed_pass(windows, choice.reader, max(_EXTENT_DEPTH, choice.depth), 0)
+            seconds, cached = probe.timed_pass(windows, choice.reader, max(_EXTENT_DEPTH, choice.depth), 0)
         else:
             records = max(1, round(share * count))
             windows = probe.layout.windows_of(RECORD, start, np.sort(probe.rng.choice(count, records, replace=False)))
-            seconds = probe.timed_pass(windows, choice.reader, choice.depth, _COALESCE_BYTES)
+            seconds, cached = probe.timed_pass(windows, choice.reader, choice.depth, _COALESCE_BYTES)
         how = "sequential" if share is None else "sparse"
-        return {"how": how, "share": share, "records": records, "seconds": seconds}
+        return {"how": how, "share": share, "records": records, "seconds": seconds, "cached_before": cached}
