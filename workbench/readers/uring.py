@@ -28,7 +28,7 @@ _KEEP_GIL_BYTES = MIB
 """Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
 _CHECK_HERE_BYTES = 64 * KIB
 """Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
-_CHUNK = 4
+_CHUNK = 8
 """Reads handed over at once, so that the disk starts on the first of a large batch while the rest is prepared."""
 
 _WATCH_S = 3e-4
@@ -169,19 +169,25 @@ class UringReader(Reader):
         if completions := self._ring.reap():
             now_ns = time.monotonic_ns()
             landed = []
-            for token, result in completions:
-                if token == _SIGNAL:
-                    self._done += self._checker.take()
-                    self._await_signal()
-                    continue
-                lane, run, _ = self._flights.pop(token)
-                lane.flying -= 1
-                landed.append((run, result))
-            # the disk gets its next reads first: it works while the completions are made
-            self._fill()
+            # the disk gets its next reads first, some at a time: it works while the completions are made
+            for start in range(0, len(completions), _CHUNK):
+                landed += self._land(completions[start : start + _CHUNK])
+                self._fill()
             for run, result in landed:
                 self._finish(run, result, now_ns)
         return bool(self._done)
+
+    def _land(self, completions: Sequence[tuple[int, int]]) -> list[tuple[list[Read], int]]:
+        landed = []
+        for token, result in completions:
+            if token == _SIGNAL:
+                self._done += self._checker.take()
+                self._await_signal()
+            else:
+                lane, run, _ = self._flights.pop(token)
+                lane.flying -= 1
+                landed.append((run, result))
+        return landed
 
     def _finish(self, run: list[Read], result: int, now_ns: int) -> None:
         first = run[0]
