@@ -1,0 +1,171 @@
+"""The planner: tokens/s to expect of a machine for Flash-Next, as a range, from misses, bandwidth and compute.
+
+A pass computes for `compute_ms` and misses records that a curve gives by the number of slots. Best case: reads hide behind
+compute altogether; worst: none does. A draft of `mtp_depth` tokens makes a pass dearer and commits more tokens.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from workbench.config import Config
+from workbench.errors import BadInput
+from workbench.geometry import FLASH_NEXT
+from workbench.units import GB
+
+MISSES_BY_SLOTS = {
+    480: (312.5, 347.3),
+    960: (265.1, 251.1),
+    1440: (215.7, 196.8),
+    1920: (178.7, 161.4),
+    2880: (140.0, 115.6),
+    4008: (108.5, 81.6),
+    5712: (80.7, 51.2),
+    8000: (66.4, 27.8),
+    10_200: (66.1, 15.8),
+    12_000: (66.1, 10.4),
+    24_576: (66.1, 9.2),
+}
+"""Misses per token on the Flash-Next-like routes, seed 0: LRU over 128 tokens from an empty cache; LFRU over the second of two
+requests of 300 tokens.
+
+The first is what short runs report: slotstream's hit rates are 253, 207, 141 and 75 to 88 misses at 20, 30, 60 and 119 slots a
+layer. The second is a long session's.
+"""
+
+COMMITTED = {0: (1.0, 1.0), 1: (1.6, 1.86), 2: (2.1, 2.57)}
+"""Tokens a pass commits by draft depth: in serving, and at slotstream's measured acceptance."""
+
+PASS_COST_PER_DRAFT = 0.16
+"""Compute that each draft adds to a pass, as a share of a plain one (slotstream)."""
+
+OVERHEAD_GB = (6.6, 8.3)
+"""Budget that is not slots: trunk, states, scratch, n-gram rows. From slotstream's 10, 20 and 24 GB budgets."""
+
+
+class Machine(Config):
+    """What the planner must know of a machine."""
+
+    name: str
+    """For the command line."""
+    device: str
+    """In words."""
+    budget_gb: float = Field(gt=0)
+    """Memory that the engine may take, decimal GB."""
+    ssd_gbps: tuple[float, float]
+    """Lowest and highest rate at which an engine gets records from the disk, decimal GB/s."""
+    compute_ms: tuple[float, float]
+    """Shortest and longest compute of a plain pass with everything in memory, host time included, milliseconds."""
+    mtp_depth: int = Field(0, ge=0, le=2)
+    """Drafted tokens a pass."""
+    num_slots: int | None = None
+    """Slots, where they are known; else from the budget."""
+    reported_tps: tuple[float, float] | None = None
+    """What was reported, tokens/s."""
+    source: str = ""
+    """Where the figures come from."""
+    assumed: tuple[str, ...] = ()
+    """Fields that no source gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """An answer."""
+
+    tokens_per_s: tuple[float, float]
+    """Worst and best case."""
+    num_slots: tuple[int, int]
+    """Fewest and most."""
+    misses_per_token: tuple[float, float]
+    """Best and worst case."""
+    bound_by: str
+    """What takes longer in the middle of the ranges: reads or compute."""
+    gains: dict[str, float]
+    """By what factor the middle estimate grows with each change."""
+
+
+def plan(machine: Machine) -> Plan:
+    """The range for a machine. Raises BadInput when its budget does not hold one token's working set."""
+    slots = _slots(machine)
+    best, worst = _token_ms(machine, slots[1], best=True), _token_ms(machine, slots[0], best=False)
+    middle = _middle_ms(machine)
+    more = machine.model_copy(update={"budget_gb": machine.budget_gb + 8, "num_slots": _more_slots(machine, 8)})
+    faster = machine.model_copy(update={"ssd_gbps": tuple(2 * rate for rate in machine.ssd_gbps)})
+    quicker = machine.model_copy(update={"compute_ms": tuple(ms / 2 for ms in machine.compute_ms)})
+    changes = {"8 GB more memory": more, "a disk twice as fast": faster, "half the compute time": quicker}
+    return Plan(
+        tokens_per_s=(1000 / sum(worst), 1000 / max(best)),
+        num_slots=slots,
+        misses_per_token=(_misses(slots[1], best=True), _misses(slots[0], best=False)),
+        bound_by="reads" if middle[1] > middle[0] else "compute",
+        gains={change: sum(middle) / sum(_middle_ms(other)) for change, other in changes.items()},
+    )
+
+
+def _slots(machine: Machine) -> tuple[int, int]:
+    if machine.num_slots is not None:
+        return machine.num_slots, machine.num_slots
+    record_gb, total = FLASH_NEXT.record_bytes / GB, FLASH_NEXT.num_hidden_layers * FLASH_NEXT.num_experts
+    least = FLASH_NEXT.num_hidden_layers * FLASH_NEXT.num_experts_per_tok
+    fewest, most = (min(total, int((machine.budget_gb - overhead) / record_gb)) for overhead in reversed(OVERHEAD_GB))
+    if most < least:
+        needed = OVERHEAD_GB[0] + least * record_gb
+        raise BadInput(
+            f"{machine.budget_gb:g} GB hold {max(most, 0)} records, a token needs {least}: give {needed:.1f} GB or more"
+        )
+    return max(least, fewest), most
+
+
+def _more_slots(machine: Machine, more_gb: float) -> int | None:
+    if machine.num_slots is None:
+        return None
+    return machine.num_slots + int(more_gb * GB / FLASH_NEXT.record_bytes)
+
+
+def _misses(num_slots: int, *, best: bool) -> float:
+    """Misses per token, between the curve's points by their logarithms."""
+    curve = np.log([misses[best] for misses in MISSES_BY_SLOTS.values()])
+    return float(np.exp(np.interp(np.log(num_slots), np.log(list(MISSES_BY_SLOTS)), curve)))
+
+
+def _token_ms(machine: Machine, num_slots: int, *, best: bool) -> tuple[float, float]:
+    """Compute and reads of a committed token, milliseconds."""
+    committed = COMMITTED[machine.mtp_depth][best]
+    compute_ms = machine.compute_ms[0 if best else 1] * (1 + PASS_COST_PER_DRAFT * machine.mtp_depth) / committed
+    read_ms = 1000 * _misses(num_slots, best=best) * FLASH_NEXT.record_bytes / GB / machine.ssd_gbps[best]
+    return compute_ms, read_ms
+
+
+def _middle_ms(machine: Machine) -> tuple[float, float]:
+    slots = _slots(machine)
+    ends = (_token_ms(machine, slots[1], best=True), _token_ms(machine, slots[0], best=False))
+    return (ends[0][0] + ends[1][0]) / 2, (ends[0][1] + ends[1][1]) / 2
+
+
+def load_machines(folder: Path) -> dict[str, Machine]:
+    """Machines of a folder's JSON files, by name. Raises BadInput on a file that says something else."""
+    machines = [Machine.build(values) for path in sorted(folder.glob("*.json")) for values in json.loads(path.read_text())]
+    return {machine.name: machine for machine in machines}
+
+
+def beside_reported(machines: Iterable[Machine]) -> list[dict[str, float | str | bool]]:
+    """One row a machine with a reported figure: the planned range and whether it covers the report."""
+    rows: list[dict[str, float | str | bool]] = []
+    for machine in machines:
+        if machine.reported_tps is not None:
+            low, high = plan(machine).tokens_per_s
+            least, most = machine.reported_tps
+            rows.append(
+                {
+                    "machine": machine.name,
+                    "planned_low_tps": low,
+                    "planned_high_tps": high,
+                    "reported_tps": f"{least:g}" if least == most else f"{least:g} to {most:g}",
+                    "covered": low <= most and least <= high,
+                }
+            )
+    return rows
