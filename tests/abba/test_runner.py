@@ -97,6 +97,33 @@ def test_a_planted_arm_spoils_its_cohort(tmp_path, configure, quiet, change, set
     assert [row["counts"] for row in folder.result.tables["cohorts"]] == [False]
 
 
+def test_an_edited_package_ends_the_series(tmp_path, configure, quiet, monkeypatch):
+    digests = iter(["00"] * 5)
+    monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: next(digests, "edited"))
+    folder = run_abba(configure(), root=tmp_path, watch=quiet)
+    assert len(read_cohorts(folder)) == 1
+    assert folder.result.verdict.codes == ("abba.indicative",)
+
+
+def test_an_interrupted_series_goes_on_unless_the_package_was_edited(tmp_path, configure, quiet, monkeypatch):
+    watches = iter([quiet] * 4)
+
+    def watch():
+        if (make := next(watches, None)) is None:
+            raise KeyboardInterrupt
+        return make()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_abba(configure(), root=tmp_path, watch=watch)
+    (folder,) = list_runs(tmp_path)
+    monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: "edited")
+    with pytest.raises(BadInput, match="edited since the first arm"):
+        resume_abba(folder, watch=quiet)
+    assert folder.status is Status.INTERRUPTED
+    monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: "00" * 32)
+    assert [cohort.valid for cohort in read_cohorts(resume_abba(folder, watch=quiet))] == [True, False, True, True, True]
+
+
 def test_a_competitor_is_seen_by_the_real_watchdog(tmp_path, configure):
     busy = subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"])
     try:

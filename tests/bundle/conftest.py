@@ -58,6 +58,7 @@ def series(tmp_path_factory):
     """A finished comparison of four cohorts, B a tenth slower."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workbench.abba.runner.run_arm", invent_arm)
+        patch.setattr("workbench.abba.arms.sources_digest", lambda: "55" * 32)
         config = AbbaConfig.build({"base": PLAN, "change": ["max_tokens=31"], "cohorts": 4, "max_cohorts": 4})
         return run_abba(config, root=tmp_path_factory.mktemp("runs"), watch=Watch)
 

@@ -90,6 +90,12 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
+def sources_changed(arm: ArmRecord) -> bool:
+    """Whether the package was edited since the arm ran: nothing that runs now could be paired with it."""
+    then = arm.identity.get("sources")
+    return then is not None and then != sources_digest()
+
+
 def _launch(
     config: AbbaConfig, plan: Path, home: Path, started: Callable[[int], None], tags: Mapping[str, str] | None = None
 ) -> Outcome:
