@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import mlx.core as mx
 import numpy as np
 
 from workbench.model.model import Model
@@ -74,6 +75,7 @@ class Session:
         self._tile = tile
         self._route_sink = route_sink
         self._routing = hashlib.sha256()
+        self._read_back: _ReadBack | None = None
         self._tokens = np.zeros(0, np.int64)
 
     @property
@@ -100,10 +102,12 @@ class Session:
         state.begin()
         try:
             logits = forward(engine.model, engine.experts, engine.rows, state, tokens, num_logits=1, observe=self._observe)
+            mx.async_eval(logits)
+            self._note_route()
             chosen = np.array(logits)[0]
         except BaseException:
             state.abort()
-            self._routing = routing
+            self._routing, self._read_back = routing, None
             engine.abandon(self.request)
             raise
         state.commit()
@@ -114,26 +118,45 @@ class Session:
         return chosen
 
     def _observe(self, layer: int, route: Route) -> None:
+        # while this layer computes; done at once, the experts of the layer before would have waited for it
+        self._note_route()
         start_ns = time.monotonic_ns()
         ids = np.array(route.ids)
-        duration_ns = time.monotonic_ns() - start_ns
+        self._read_back = _ReadBack(layer, ids, route.weights, start_ns, time.monotonic_ns())
+
+    def _note_route(self) -> None:
+        """Hashes, logs and hands on the choice of the layer that ran last."""
+        if (read := self._read_back) is None:
+            return
+        self._read_back = None
         step = self.engine.step
-        first_key = layer * self.engine.model.geometry.num_experts
+        first_key = read.layer * self.engine.model.geometry.num_experts
         self.engine.log.add(
-            start_ns,
+            read.start_ns,
             "readback",
             request=self.request,
             phase=step.phase,
             position=step.position,
-            layer=layer,
-            identity=fingerprint(first_key + expert for expert in set(ids.ravel().tolist())),
-            duration_ns=duration_ns,
+            layer=read.layer,
+            identity=fingerprint(first_key + expert for expert in set(read.ids.ravel().tolist())),
+            duration_ns=read.end_ns - read.start_ns,
         )
-        weights = np.array(route.weights)
-        self._routing.update(ids.astype("<i4").tobytes())
+        weights = np.array(read.weights)
+        self._routing.update(read.ids.astype("<i4").tobytes())
         self._routing.update(weights.astype("<f4").tobytes())
         if self._route_sink is not None:
-            self._route_sink(step, layer, self._tokens, ids, weights)
+            self._route_sink(step, read.layer, self._tokens, read.ids, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBack:
+    """A layer's choice, read back and not yet noted."""
+
+    layer: int
+    ids: np.ndarray
+    weights: mx.array
+    start_ns: int
+    end_ns: int
 
 
 def generate(

@@ -43,10 +43,15 @@ class RecordSource:
     def __init__(self, store: ExpertStore, pool: RecordPool, file: int, *, checksums: bool) -> None:
         self._store, self._pool, self._file, self._checksums = store, pool, file, checksums
         self._num_experts = store.num_experts
+        self._lead_ins = {
+            layer.layer * self._num_experts + expert: store.record(layer.layer, expert).offset % PAGE_BYTES
+            for layer in store.layers
+            for expert in range(self._num_experts)
+        }
 
     def lead_in(self, key: int) -> int:
         """Bytes between the start of a record's window and the record."""
-        return self._store.record(*divmod(key, self._num_experts)).offset % PAGE_BYTES
+        return self._lead_ins[key]
 
     def sizes(self, key: int, bits: int) -> tuple[int, int]:
         """Bytes of the components in `bits`, and bytes that their read moves."""
@@ -116,9 +121,9 @@ class StreamedExperts:
 
     def _run_stack(self, layer: int, hidden: mx.array, chosen: np.ndarray) -> mx.array:
         """All experts in one gather over the pool."""
-        keys = chosen + layer * self._geometry.num_experts
-        slots = self._bring(layer, keys.ravel().tolist())
-        entries = [self._pool.entry(slots[key], self._source.lead_in(key)) for key in keys.ravel().tolist()]
+        keys = (chosen.ravel() + layer * self._geometry.num_experts).tolist()
+        slots = self._bring(layer, keys)
+        entries = [self._pool.entry(slots[key], self._source.lead_in(key)) for key in keys]
         ids = mx.array(np.array(entries, dtype=np.uint32).reshape(chosen.shape))
         gate, up, down = (self._pool.stack[name] for name in COMPONENTS)
         if self.timed is None:
@@ -221,6 +226,11 @@ class PageSource:
         )
 
 
+def _inside(keys: np.ndarray, chunks: Sequence[np.ndarray], index: int) -> np.ndarray:
+    """Which of `keys` lie in one of the ascending chunks that they were cut into."""
+    return (keys >= chunks[index][0]) & (keys <= chunks[index][-1])
+
+
 @dataclass(slots=True)
 class _Wanted:
     """Rows of one layer's pass: keys of their pages, place in the page, and the demand of the first chunk."""
@@ -247,7 +257,8 @@ class StreamedRows:
         keys = self._source.keys(layer, pages)
         unique = np.unique(keys)
         chunks = [unique[i : i + self._room] for i in range(0, len(unique), self._room)]
-        demand = self._ask(layer, chunks[0], int(np.isin(keys, chunks[0]).sum()))
+        inside = _inside(keys, chunks, 0)
+        demand = self._ask(layer, chunks[0], int(inside.sum()))
         self._wanted[layer] = _Wanted(len(row_ids), keys, places, chunks, demand)
 
     @property
@@ -267,7 +278,7 @@ class StreamedRows:
         values = np.empty((len(wanted.keys), store.row_width), dtype=np.float32)
         demand = wanted.demand
         for i, chunk in enumerate(wanted.chunks):
-            inside = np.isin(wanted.keys, chunk)
+            inside = _inside(wanted.keys, wanted.chunks, i)
             if i:
                 demand = self._ask(layer, chunk, int(inside.sum()))
             try:

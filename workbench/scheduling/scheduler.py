@@ -398,9 +398,8 @@ class Scheduler:
 def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:
     """Leases the keys of an event: protects all that is present, only then admits the rest. False when that can't be had."""
     slots = pool.slots
-    present = [key for key in keys if slots.slot_of(key) is not None]
-    absent = [key for key in keys if slots.slot_of(key) is None]
-    if len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):
+    present, absent = slots.partition(keys)
+    if absent and len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):
         return False
     slots.policy.start_event()
     for key in present:

@@ -56,6 +56,11 @@ class SlotTable:
         """The same; raises KeyError when there is none."""
         return self._slot[key]
 
+    def partition(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Those of `keys` that have a slot, and those that have none."""
+        held = self._slot
+        return [key for key in keys if key in held], [key for key in keys if key not in held]
+
     def is_resident(self, key: int) -> bool:
         """Whether all bytes of `key` are in its slot."""
         return key in self._resident
