@@ -21,9 +21,9 @@ from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
 from workbench.runtime.resident import load_resident, load_tensors
 from workbench.runtime.streamed import PageSource, RecordSource, Step, StreamedExperts, StreamedRows
 from workbench.runtime.transfer import Transfer
-from workbench.scheduling.lanes import LaneConfig
+from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import PAGE_BIT, RECORD_BITS, Pool
-from workbench.scheduling.scheduler import Scheduler, SchedulerConfig
+from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
 from workbench.stores import Store, open_store

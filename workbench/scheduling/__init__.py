@@ -1,10 +1,10 @@
 """Who goes first: tickets, queue, lanes, slots. Pure decisions: no tensors, threads, files or clocks of its own."""
 
 from workbench.scheduling.demand import Answer, Demand, Prediction
-from workbench.scheduling.lanes import Budget, LaneConfig
+from workbench.scheduling.lanes import Budget, LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, UP_BIT, Counters, Pool
 from workbench.scheduling.queue import Order
-from workbench.scheduling.scheduler import Scheduler, SchedulerConfig
+from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import EvictionPolicy, SlotTable
 from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Priority, Ticket, TicketState
 

@@ -39,6 +39,19 @@ class LaneConfig:
             raise ValueError(f"each lane needs a depth of at least 1, got {dict(self.depth)}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SchedulerConfig:
+    """Bounds of the scheduler."""
+
+    lanes: LaneConfig = field(default_factory=LaneConfig)
+    queue_bounds: Mapping[Priority, int] = field(
+        default_factory=lambda: {Priority.P1: 1024, Priority.P2: 1024, Priority.P3: 1024}
+    )
+    """Most reads that may wait in each speculative class; P0 is bounded by its slots."""
+    max_attempts: int = 3
+    """Failed reads of a demanded ticket before its demands fail."""
+
+
 @dataclass(slots=True)
 class _Use:
     num_bytes: int = 0

@@ -9,28 +9,14 @@ scheduler.release(demand, now_ns)                     # after evaluation
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 
 from workbench.scheduling.demand import Answer, Demand, Prediction
-from workbench.scheduling.lanes import LaneConfig, Lanes
+from workbench.scheduling.lanes import Lanes, SchedulerConfig
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.queue import Order, Queue
 from workbench.scheduling.ticket import Event, Intent, Priority, Ticket, TicketState
 from workbench.scheduling.traffic import Traffic
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedulerConfig:
-    """Bounds of the scheduler."""
-
-    lanes: LaneConfig = field(default_factory=LaneConfig)
-    queue_bounds: Mapping[Priority, int] = field(
-        default_factory=lambda: {Priority.P1: 1024, Priority.P2: 1024, Priority.P3: 1024}
-    )
-    """Most reads that may wait in each speculative class; P0 is bounded by its slots."""
-    max_attempts: int = 3
-    """Failed reads of a demanded ticket before its demands fail."""
 
 
 class Scheduler:
@@ -399,7 +385,7 @@ def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:
     """Leases the keys of an event: protects all that is present, only then admits the rest. False when that can't be had."""
     slots = pool.slots
     present, absent = slots.partition(keys)
-    if absent and len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):
+    if len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):
         return False
     slots.policy.start_event()
     for key in present:

@@ -16,9 +16,9 @@ from workbench.policies.hot_set import HotSet
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
 from workbench.scheduling.demand import Demand
-from workbench.scheduling.lanes import LaneConfig
+from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import RECORD_BITS, Pool
-from workbench.scheduling.scheduler import Scheduler, SchedulerConfig
+from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
 from workbench.scheduling.ticket import Event, Priority
 from workbench.schema import EventLog
