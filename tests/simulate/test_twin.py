@@ -202,9 +202,10 @@ def test_a_hot_set_warms_what_its_sequence_used_before_the_turn(routes):
     warmed = warm.filter(kind="ticket", intent="predicted")
     assert 40 < warmed.height <= 4 * 40
     first = pl.col("position").is_in([20, 40])
-    waits = [frame.filter(first, kind="wait")["duration_ns"].sum() for frame in (cold, warm)]
+    waits = [frame.filter(first, kind="wait")["duration_ns"].sum() for frame in (cold, warm, no_time)]
     assert waits[1] < 0.8 * waits[0]
-    assert no_time.filter(kind="ticket", intent="predicted").height < warmed.height / 2
+    # without idle time warming comes too late for a turn's first token, though it goes on while the disk is free
+    assert waits[2] > waits[1]
 
 
 @pytest.mark.soak
