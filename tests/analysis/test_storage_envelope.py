@@ -36,6 +36,7 @@ def measured_of(runs, **more):
         "machine": machine().digest,
         "filesystem": filesystem_identity(store_folder("mini")),
         "unix_s": 1.0,
+        "quiet": True,
         "expert": recommend(runs, best, "record", 2_764_800),
         "ple": recommend(runs, best, PAGE, 4096),
         "sequential_from": 0.5,
@@ -95,6 +96,7 @@ def test_the_newest_full_envelope_of_this_machine_filesystem_and_profile_is_foun
     finished("another machine", machine="x")
     finished("another disk", filesystem="x")
     finished("not cold", cold=0.5)
+    finished("beside others", quiet=False)
     finished("another profile", profile="slice")
     unreadable = finished("of another version")
     (unreadable.artifacts / ENVELOPE_NAME).write_text('{"strange": 1}')

@@ -58,13 +58,13 @@ def envelope_of(runs: pl.DataFrame, *, name: str, source: str, page: str, large:
 
 
 def latest_envelope(root: Path, profile: str) -> Envelope | None:
-    """The newest envelope of a full Gate A run on this profile, this machine and its store's filesystem; None without one."""
+    """The newest envelope of a full, quiet Gate A run on this profile, machine and store's filesystem; None without one."""
     filesystem = filesystem_identity(store_folder(profile))
     for folder in reversed(list(list_runs(root, "gate_a"))):
         envelope = _usable(folder)
         if envelope is None or (found := envelope.measured) is None:
             continue
-        if (found.profile, found.machine, found.filesystem) == (profile, machine().digest, filesystem):
+        if found.quiet and (found.profile, found.machine, found.filesystem) == (profile, machine().digest, filesystem):
             return envelope
     return None
 

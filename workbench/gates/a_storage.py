@@ -86,7 +86,8 @@ def _findings(
 ) -> Findings:
     runs, passes = walk.runs, pl.DataFrame(walk.passes)
     found = measure(runs, passes, choices)
-    envelope = _envelope(config, folder, walk, choices, found)
+    quiet = is_quiet(config, watch)
+    envelope = _envelope(config, folder, walk, choices, found, quiet=quiet)
     write_json(folder.artifacts / ENVELOPE_NAME, envelope.model_dump(mode="json"))
     made = made_tables(runs, passes, envelope)
     for name, table in made.items():
@@ -94,7 +95,7 @@ def _findings(
     save_figures(made, runs, f"{config.profile}, {format_bytes(config.file_bytes)} file", folder.artifacts / "figures")
     filesystem = filesystem_identity(store_folder(config.profile))
     return Findings(
-        criteria=criteria_of(found, config, quiet=is_quiet(config, watch)),
+        criteria=criteria_of(found, config, quiet=quiet),
         summary=_summary(envelope, found),
         conditions=conditions_of(config, filesystem, missing),
         limits=limits_of(found, config, watch, walk.cut),
@@ -105,13 +106,16 @@ def _findings(
     )
 
 
-def _envelope(config: StorageConfig, folder: RunFolder, walk: Walk, choices: Choices, found: Measures) -> Envelope:
+def _envelope(
+    config: StorageConfig, folder: RunFolder, walk: Walk, choices: Choices, found: Measures, *, quiet: bool
+) -> Envelope:
     layout, runs = walk.probe.layout, walk.runs
     measured = Measured(
         profile=config.profile,
         machine=machine().digest,
         filesystem=filesystem_identity(store_folder(config.profile)),
         unix_s=folder.environment["started_unix_s"],
+        quiet=quiet,
         expert=recommend(runs, choices.expert, RECORD, layout.read_bytes(RECORD)),
         ple=recommend(runs, choices.ple, PAGE, 4 * KIB),
         sequential_from=found.crossover,

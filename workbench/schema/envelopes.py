@@ -39,6 +39,8 @@ class Measured(Config):
     """Identity of the filesystem."""
     unix_s: float
     """When, seconds since 1970."""
+    quiet: bool
+    """Whether nothing else worth mentioning ran meanwhile; else the disk may give more than it says."""
     expert: Recommendation
     """For records."""
     ple: Recommendation
