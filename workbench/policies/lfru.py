@@ -29,8 +29,8 @@ class Lfru(Policy):
         self._uses: dict[int, int] = {}
         self._last_by_uses: list[OrderedDict[int, int]] = [OrderedDict(), OrderedDict()]
         self._counts = np.arange(64, dtype=np.float64)
-        self._oldest = np.full(64, _NONE)
-        """Last use of each list's head, or of a head that left since: never later than the true one."""
+        self._heads = np.full(64, _NONE)
+        """Last use of each list's head."""
         self._earliest = 0.0
         """No resident was last used before."""
         self._reach = _SPARE_LISTS
@@ -40,13 +40,11 @@ class Lfru(Policy):
         """See `Policy.start_event`."""
         self._clock += 1
         if self._clock % _EVENTS_PER_SURVEY == 0:
-            self._earliest = min(float(self._oldest.min()), float(self._clock))
+            self._earliest = min(float(self._heads.min()), float(self._clock))
 
     def touch(self, keys: Sequence[int]) -> None:
         """See `Policy.touch`."""
-        lists, all_uses = self._last_by_uses, self._uses
-        for key in keys:
-            del lists[all_uses[key]][key]
+        self._take_out(keys)
         self.admit(keys)
 
     def admit(self, keys: Sequence[int]) -> None:
@@ -59,53 +57,57 @@ class Lfru(Policy):
                 self._add_list()
             last_uses = lists[uses]
             if not last_uses:
-                self._oldest[uses] = clock
+                self._heads[uses] = clock
             last_uses[key] = clock
 
     def _add_list(self) -> None:
         self._last_by_uses.append(OrderedDict())
-        if len(self._last_by_uses) > len(self._oldest):
+        if len(self._last_by_uses) > len(self._heads):
             self._counts = np.arange(2 * len(self._counts), dtype=np.float64)
-            self._oldest = np.append(self._oldest, np.full_like(self._oldest, _NONE))
+            self._heads = np.append(self._heads, np.full_like(self._heads, _NONE))
 
     def evict(self, count: int, protected: Container[int]) -> list[int]:
         """See `Policy.evict`."""
         victims: list[int] = []
-        now, longest_wait = self._clock + 1, self._clock + 1 - self._earliest
+        longest_wait = self._clock + 1 - self._earliest
         waits = self._waits(1, self._reach) if count else np.empty(0)
         while len(victims) < count:
             at = int(waits.argmax())
-            found = float(waits[at])
+            found = waits.item(at)
             if found < longest_wait / len(waits) and len(waits) + 1 < len(self._last_by_uses):
                 waits = np.append(waits, self._waits(len(waits) + 1, 2 * len(waits)))
                 continue
             if found == -_NONE:
                 raise too_few(count, self.name)
             residents = self._last_by_uses[at + 1]
-            key = next((key for key in residents if key not in protected), None)
-            wait = -_NONE if key is None else (now - residents[key]) / (at + 1)
-            if key is not None and wait == found:
-                del residents[key]
-                victims.append(key)
-                self._reach = int(longest_wait / wait) + _SPARE_LISTS
-                waits[at] = self._head_wait(at + 1)
-            else:
-                # the noted head has left since, or is protected
-                self._head_wait(at + 1)
-                waits[at] = wait
+            victim = next(iter(residents))
+            if victim in protected:
+                unprotected = next((key for key in residents if key not in protected), None)
+                wait = -_NONE if unprotected is None else (self._clock + 1 - residents[unprotected]) / (at + 1)
+                if unprotected is None or wait < found:
+                    waits[at] = wait
+                    continue
+                victim = unprotected
+            self.forget(victim)
+            victims.append(victim)
+            waits[at] = (self._clock + 1 - self._heads.item(at + 1)) / (at + 1)
+        if victims:
+            self._reach = int(longest_wait / found) + _SPARE_LISTS
         return victims
-
-    def _head_wait(self, uses: int) -> float:
-        """Notes the head of a list and returns its wait."""
-        last = next(iter(self._last_by_uses[uses].values()), _NONE)
-        self._oldest[uses] = last
-        return (self._clock + 1 - last) / uses
-
-    def _waits(self, first: int, last: int) -> np.ndarray:
-        """Waits of the heads of the lists `first` to `last`, or bounds above them."""
-        lists = slice(first, min(last + 1, len(self._last_by_uses)))
-        return (self._clock + 1 - self._oldest[lists]) / self._counts[lists]
 
     def forget(self, key: int) -> None:
         """See `Policy.forget`. The count of uses stays."""
-        del self._last_by_uses[self._uses[key]][key]
+        self._take_out((key,))
+
+    def _take_out(self, keys: Sequence[int]) -> None:
+        lists, all_uses, head = self._last_by_uses, self._uses, self._heads.item
+        for key in keys:
+            uses = all_uses[key]
+            last_uses = lists[uses]
+            if last_uses.pop(key) == head(uses):
+                self._heads[uses] = next(iter(last_uses.values()), _NONE)
+
+    def _waits(self, first: int, last: int) -> np.ndarray:
+        """Waits of the heads of the lists `first` to `last`."""
+        lists = slice(first, min(last + 1, len(self._last_by_uses)))
+        return (self._clock + 1 - self._heads[lists]) / self._counts[lists]
