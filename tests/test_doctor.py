@@ -9,7 +9,7 @@ from workbench.doctor import Finding, Level, examine, unproven
 from workbench.schema import Evidence, RunFolder
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """An empty home with the lock of this checkout."""
     lock = doctor.paths.home() / "requirements.lock"
