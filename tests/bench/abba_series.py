@@ -47,19 +47,18 @@ def plant(share: float) -> None:
     Session.decode = slower
 
 
-def run_series(kind: str, count: int, cohorts: int, settings: list[str]) -> Counter[str]:
-    """Claims of `count` series."""
+def run_series(kind: str, count: int, cohorts: int, settings: list[str], root: Path) -> Counter[str]:
+    """Claims of `count` series, whose folders stay under `root`."""
     change = [f"sampling.seed={PLANTED_SEED}"] if kind == "slow" else []
     values = {"cohorts": cohorts, "command": ["{python}", str(Path(__file__).resolve()), "arm", "{plan}"]}
     claims: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(count):
-            config = compare_generate(BASE, change, values, settings)
-            result = run_abba(config, root=Path(folder), note=lambda line: print(line, file=sys.stderr)).result
-            assert result is not None
-            assert result.verdict is not None
-            claims[result.tags["claim"]] += 1
-            print(f"{kind} {number + 1}: {result.verdict.summary}", flush=True)
+    for number in range(count):
+        config = compare_generate(BASE, change, values, settings)
+        result = run_abba(config, root=root, note=lambda line: print(line, file=sys.stderr)).result
+        assert result is not None
+        assert result.verdict is not None
+        claims[result.tags["claim"]] += 1
+        print(f"{kind} {number + 1}: {result.verdict.summary}", flush=True)
     return claims
 
 
@@ -71,11 +70,16 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=20)
     parser.add_argument("--cohorts", type=int, default=4)
     parser.add_argument("--set", action="append", default=[], dest="settings")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="folder of the series' results: a new temporary one where nothing is said"
+    )
     options = parser.parse_args()
     if options.kind == "arm":
         run_arm(options.plan)
         return
-    claims = run_series(options.kind, options.series, options.cohorts, options.settings)
+    root = options.out or Path(tempfile.mkdtemp(prefix="abba-series-"))
+    print(f"results: {root}", flush=True)
+    claims = run_series(options.kind, options.series, options.cohorts, options.settings, root)
     print(", ".join(f"{claim} {count}" for claim, count in claims.most_common()))
 
 
