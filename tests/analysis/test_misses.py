@@ -5,6 +5,7 @@ import pytest
 
 from workbench.analysis.bootstrap import Resampler
 from workbench.analysis.draws import uniform_draws
+from workbench.analysis import misses
 from workbench.analysis.misses import by_request, by_step, capacity_records, miss_curve, miss_ratio, missed_records
 from workbench.analysis.routes import Routes
 
@@ -67,6 +68,18 @@ def test_the_curve_reports_rates_bytes_and_intervals(make_routes):
     assert all(by["measured", "belady", f] <= by["measured", "lru", f] for f in fractions)
     assert all(by["measured", "lru", a] >= by["measured", "lru", b] for a, b in pairwise(fractions))
     assert by["uniform draws", "lru", 0.25] > by["measured", "lru", 0.25]
+
+
+def test_processes_change_nothing(make_routes, monkeypatch):
+    routes = make_routes()
+    curves = []
+    for pool_pays in (10**9, 0):
+        monkeypatch.setattr(misses, "_POOL_PAYS", pool_pays)
+        traces = [("measured", routes, ("lru",))]
+        curves.append(miss_curve(traces, (0.25, 0.5), Resampler(routes.num_requests, num_resamples=50), record_bytes=1))
+    alone, over_processes = curves
+    assert alone[0].equals(over_processes[0])
+    assert all((alone[1][key] == over_processes[1][key]).all() for key in alone[1])
 
 
 def test_a_trace_against_itself_has_ratio_one_without_spread(make_routes):

@@ -99,30 +99,9 @@ def test_an_unknown_envelope_is_refused_before_a_folder_exists(tmp_path):
     assert not list(list_runs(tmp_path))
 
 
-class _Now:
-    """Runs a pool's work at once, in this process."""
-
-    def __init__(self, workers, mp_context):
-        self.done = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-    def submit(self, work, point):
-        from concurrent.futures import Future
-
-        future = Future()
-        future.set_result(work(point))
-        return future
-
-
 def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_module, "ProcessPoolExecutor", _Now)
     config = SweepConfig.build(
-        {"routes": {**SMALL, "requests": 1}, "num_slots": [30, 60], "orders": ["barrier"], "token_ms": 1.0}
+        {"routes": {**SMALL, "requests": 1}, "num_slots": [30, 60], "orders": ["barrier"], "token_ms": 1.0, "workers": 1}
     )
     ran = []
 

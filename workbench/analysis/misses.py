@@ -4,14 +4,18 @@ An event is one token's whole top-k of one layer. Requests run one after another
 empty, prompt tokens warm it token by token, and only decoded tokens are counted. Belady knows the future and bounds every policy.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 
 from workbench.analysis.bootstrap import Estimate, Resampler, ratio_of
 from workbench.analysis.routes import Array, Routes
+from workbench.analysis.workers import completed
 from workbench.simulate.replay import miss_counts
+
+_POOL_PAYS = 4_000_000
+"""Accesses above which starting processes costs less than it saves."""
 
 
 def capacity_records(routes: Routes, fraction: float) -> int:
@@ -19,7 +23,7 @@ def capacity_records(routes: Routes, fraction: float) -> int:
     return round(fraction * routes.num_records)
 
 
-def missed_records(routes: Routes, capacity: int, policy: str, *, keep_cache: bool = True) -> Array:
+def missed_records(routes: Routes, capacity: int, policy: str, keep_cache: bool = True) -> Array:
     """`[N]` records that each token missed over all layers; `keep_cache=False` empties the cache before each request."""
     spans = [(0, len(routes.experts))] if keep_cache else routes.bounds
     keys = routes.experts + routes.num_experts * np.arange(routes.num_layers)[:, None]
@@ -41,7 +45,7 @@ def by_step(routes: Routes, missed: Array) -> Array:
 
 def miss_curve(
     traces: Sequence[tuple[str, Routes, Sequence[str]]],
-    fractions: Iterable[float],
+    fractions: Sequence[float],
     resampler: Resampler,
     *,
     record_bytes: int,
@@ -60,19 +64,21 @@ def miss_curve(
 
     Returns the table and, by (trace, policy, fraction), the `[N]` misses of each token.
     """
-    rows, missed = [], {}
-    for name, routes, policies in traces:
-        for policy in policies:
-            for fraction in fractions:
-                capacity = capacity_records(routes, fraction)
-                counts = missed_records(routes, capacity, policy, keep_cache=keep_cache)
-                missed[name, policy, fraction] = counts
-                rate = resampler.ratio(by_request(routes, counts), routes.decoded_tokens)
-                rows.append(
-                    {"trace": name, "policy": policy, "fraction": fraction, "capacity_records": capacity}
-                    | _rates(rate, routes, record_bytes)
-                )
-                advance(1)
+    curves = [
+        (name, routes, policy, fraction) for name, routes, policies in traces for policy in policies for fraction in fractions
+    ]
+    jobs = [(routes, capacity_records(routes, fraction), policy, keep_cache) for _, routes, policy, fraction in curves]
+    num_accesses = sum(routes.experts.size for routes, *_ in jobs)
+    found: dict[int, Array] = {}
+    for index, counts in completed(missed_records, jobs, workers=None if num_accesses > _POOL_PAYS else 1):
+        found[index] = counts
+        advance(1)
+    rows = []
+    for index, (name, routes, policy, fraction) in enumerate(curves):
+        rate = resampler.ratio(by_request(routes, found[index]), routes.decoded_tokens)
+        row = {"trace": name, "policy": policy, "fraction": fraction, "capacity_records": jobs[index][1]}
+        rows.append(row | _rates(rate, routes, record_bytes))
+    missed = {(name, policy, fraction): found[index] for index, (name, _, policy, fraction) in enumerate(curves)}
     return pl.DataFrame(rows), missed
 
 

@@ -6,9 +6,7 @@ stopped, and all points end in one parquet table.
 
 import itertools
 import json
-import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ import polars as pl
 from pydantic import Field
 
 from workbench.analysis.run_metrics import run_metrics
+from workbench.analysis.workers import completed
 from workbench.config import Config
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_envelope, load_routes, run_twin
 from workbench.paths import runs_folder
@@ -97,12 +96,9 @@ def _run_points(points: list[TwinRunConfig], workers: int, folder: Path, earlier
         if earlier is not None and (done := earlier / _file_name(point)).exists():
             write_json(folder / _file_name(point), json.loads(done.read_text()))
     missing = [point for point in points if not (folder / _file_name(point)).exists()]
-    # workers start afresh: a fork would copy threads of this process in the middle of what they do
-    context = multiprocessing.get_context("spawn")
-    with progress("sweep", len(missing)) as advance, ProcessPoolExecutor(workers, mp_context=context) as pool:
-        futures = {pool.submit(run_point, point): point for point in missing}
-        for future in as_completed(futures):
-            write_json(folder / _file_name(futures[future]), future.result())
+    with progress("sweep", len(missing)) as advance:
+        for index, row in completed(run_point, [(point,) for point in missing], workers):
+            write_json(folder / _file_name(missing[index]), row)
             advance(1)
     return [json.loads((folder / _file_name(point)).read_text()) for point in points]
 

@@ -1,0 +1,33 @@
+"""Independent pieces of work over a pool of processes."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+
+def completed(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers: int | None = None) -> Iterator[tuple[int, Any]]:
+    """`(index, work(*jobs[index]))` as each is done, by `workers` processes (as many as cores); one worker is this process.
+
+    When the caller gives up, what has not begun is dropped.
+    """
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    if workers <= 1:
+        yield from ((index, work(*job)) for index, job in enumerate(jobs))
+        return
+    # workers start afresh: a fork would copy threads of this process in the middle of what they do
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent) as pool:
+        futures = {pool.submit(work, *job): index for index, job in enumerate(jobs)}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
