@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from workbench.analysis import misses
 from workbench.analysis.bootstrap import Resampler
 from workbench.analysis.draws import uniform_draws
-from workbench.analysis import misses
 from workbench.analysis.misses import by_request, by_step, capacity_records, miss_curve, miss_ratio, missed_records
 from workbench.analysis.routes import Routes
 
