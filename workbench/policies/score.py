@@ -8,16 +8,16 @@ from workbench.policies.base import Policy, too_few
 
 _NUM_USE_CLASSES = 8
 _NUM_AGE_CLASSES = 24
-_EVENTS_PER_REFRESH = 512
-_KEPT_AT_REFRESH = 0.9
+_CENSUSES_PER_TURNOVER = 16
+_KEPT_AT_CENSUS = 0.9
 
 
 class Score(Policy):
     """Evicts the lowest score.
 
     How soon a record is used again is learnt by class: number of uses (never reset) and age (events since the last), each
-    by powers of two. A class's rate is its uses over the time that residents spent in it, seen at a census every 512
-    events; with the mean time `T` that a record stays, P(use before eviction) = 1 - exp(-rate x T). Tallies fade by a
+    by powers of two. A class's rate is its uses over the time that residents spent in it, seen at censuses, one every
+    capacity / 16 events; with the mean time `T` that a record stays, P(use before eviction) = 1 - exp(-rate x T). Tallies fade by a
     tenth at each census; a class never seen has the rate 1 / (age + 1). `worth(key)` is exposed latency avoided per byte;
     of records alike in worth and number of uses the oldest stands for all. Where all records are worth the same, as by
     default, only the probability ranks.
@@ -28,6 +28,7 @@ class Score(Policy):
     def __init__(self, capacity: int, *, worth: Callable[[int], float] | None = None) -> None:
         super().__init__(capacity)
         self._worth = worth or (lambda key: 1.0)
+        self._period = max(8, capacity // _CENSUSES_PER_TURNOVER)
         self._clock = 0
         self._uses: dict[int, int] = {}
         self._lists: dict[tuple[float, int], OrderedDict[int, int]] = {}
@@ -41,7 +42,7 @@ class Score(Policy):
     def start_event(self) -> None:
         """See `Policy.start_event`."""
         self._clock += 1
-        if self._clock % _EVENTS_PER_REFRESH == 0:
+        if self._clock % self._period == 0:
             self._take_census()
 
     def touch(self, keys: Sequence[int]) -> None:
@@ -91,17 +92,17 @@ class Score(Policy):
         """Adds up where residents are, works out the probabilities, and lets the tallies fade."""
         for (_, use_class), residents in self._lists.items():
             for last in residents.values():
-                self._time_spent[use_class][_age_class(self._clock - last)] += _EVENTS_PER_REFRESH
-        self._time_watched += _EVENTS_PER_REFRESH
+                self._time_spent[use_class][_age_class(self._clock - last)] += self._period
+        self._time_watched += self._period
         stay = self.capacity * self._time_watched / self._num_admitted
         for probability, num_used, time_spent in zip(self._probability, self._num_used, self._time_spent, strict=True):
             for age_class in range(_NUM_AGE_CLASSES):
                 rate = (num_used[age_class] + 1) / (time_spent[age_class] + (1 << age_class) + 1)
                 probability[age_class] = -math.expm1(-rate * stay)
         for tally in self._num_used + self._time_spent:
-            tally[:] = [_KEPT_AT_REFRESH * number for number in tally]
-        self._num_admitted *= _KEPT_AT_REFRESH
-        self._time_watched *= _KEPT_AT_REFRESH
+            tally[:] = [_KEPT_AT_CENSUS * number for number in tally]
+        self._num_admitted *= _KEPT_AT_CENSUS
+        self._time_watched *= _KEPT_AT_CENSUS
 
 
 def _tally() -> list[list[float]]:
