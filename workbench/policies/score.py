@@ -17,10 +17,11 @@ class Score(Policy):
 
     How soon a record is used again is learnt by class: number of uses (never reset) and age (events since the last), each
     by powers of two. A class's rate is its uses over the time that residents spent in it, seen at censuses, one every
-    capacity / 16 events; with the mean time `T` that a record stays, P(use before eviction) = 1 - exp(-rate x T). Tallies fade by a
-    tenth at each census; a class never seen has the rate 1 / (age + 1). `worth(key)` is exposed latency avoided per byte;
-    of records alike in worth and number of uses the oldest stands for all. Where all records are worth the same, as by
-    default, only the probability ranks.
+    capacity / 16 events; with the mean time `T` that a record stays, P(use before eviction) = 1 - exp(-rate x T).
+    Tallies fade by a tenth at each census; a class never seen has the rate 1 / (age + 1).
+
+    `worth(key)` is exposed latency avoided per byte; of records alike in worth and number of uses the oldest stands for
+    all. Where all records are worth the same, as by default, only the probability ranks.
     """
 
     name = "score"
