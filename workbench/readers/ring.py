@@ -10,7 +10,7 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 
 _SETUP, _ENTER = 425, 426
@@ -27,9 +27,9 @@ _TIMESPEC = struct.Struct("=qq")
 _WAIT_ARG = struct.Struct("=QIIQ")
 
 
-Entry = tuple[int, int, int, int, int, int]
-"""`(opcode, token, descriptor, offset, address, length)`: `OP_READ` of `length` bytes to `address`, or `OP_READV` into
-`length` iovecs that lie at `address`. The token comes back with the completion."""
+def entry(opcode: int, token: int, descriptor: int, offset: int, address: int, length: int) -> bytes:
+    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`."""
+    return _SQE.pack(opcode, 0, 0, descriptor, offset, address, length, 0, token)
 
 
 @cache
@@ -88,13 +88,13 @@ class Ring:
         """Entries that can be pushed before the next `enter`."""
         return self._sq_mask + 1 - (self._tail - self._sq_head.value & 0xFFFFFFFF)
 
-    def push(self, entries: Iterable[Entry]) -> None:
-        """Fills entries; at most `room`. Memory and iovecs must live until the completion with their token."""
-        pack, sqes, mask, tail = _SQE.pack_into, self._sqes, self._sq_mask, self._tail
-        for opcode, token, descriptor, offset, address, length in entries:
-            pack(sqes, (tail & mask) * _SQE.size, opcode, 0, 0, descriptor, offset, address, length, 0, token)
-            tail = tail + 1 & 0xFFFFFFFF
-        self._tail = tail
+    def push(self, entries: Sequence[bytes]) -> None:
+        """Takes entries made by `entry`; at most `room`. Memory and iovecs must live until the completion with their token."""
+        start = self._tail & self._sq_mask
+        until_wrap = self._sq_mask + 1 - start
+        for place, some in ((start, entries[:until_wrap]), (0, entries[until_wrap:])):
+            self._sqes[place * _SQE.size : (place + len(some)) * _SQE.size] = b"".join(some)
+        self._tail = self._tail + len(entries) & 0xFFFFFFFF
 
     def enter(self, *, keep_gil: bool) -> None:
         """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call."""
@@ -120,16 +120,20 @@ class Ring:
             if code not in (errno.EINTR, errno.ETIME, errno.EAGAIN, errno.EBUSY):
                 raise OSError(code, os.strerror(code))
 
-    def reap(self) -> list[tuple[int, int]]:
-        """`(token, result)` of all completions: bytes read, or minus the error number. No system call."""
+    def reap(self) -> list[tuple[int, int, int]]:
+        """`(token, result, flags)` of all completions; a result is bytes read, or minus the error number. No system call."""
         head, tail = self._cq_head.value, self._cq_tail.value
         if head == tail:
             return []
-        unpack, rings, first, mask = _CQE.unpack_from, self._rings, self._first_cqe, self._cq_mask
-        count = tail - head & 0xFFFFFFFF
-        done = [unpack(rings, first + _CQE.size * (head + i & mask))[:2] for i in range(count)]
+        start, count = head & self._cq_mask, tail - head & 0xFFFFFFFF
+        first = min(count, self._cq_mask + 1 - start)
+        done = [*_CQE.iter_unpack(self._cqes(start, first)), *_CQE.iter_unpack(self._cqes(0, count - first))]
         self._cq_head.value = tail
         return done
+
+    def _cqes(self, start: int, count: int) -> bytes:
+        position = self._first_cqe + _CQE.size * start
+        return self._rings[position : position + _CQE.size * count]
 
     def close(self) -> None:
         """Unmaps and closes. Nothing may be in flight."""

@@ -19,7 +19,7 @@ from workbench.errors import UnmetPrerequisite
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.checks import Checker
 from workbench.readers.files import FileTable, failure, outcome, runs_of
-from workbench.readers.ring import OP_READ, OP_READV, Entry, Ring, ring_refusal
+from workbench.readers.ring import OP_READ, OP_READV, Ring, entry, ring_refusal
 from workbench.units import KIB, MIB, NS_PER_S, NS_PER_US
 
 _SIGNAL = 0
@@ -60,7 +60,8 @@ class UringConfig:
 class _Lane:
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.queued: deque[list[Read]] = deque()
+        self.queued: deque[tuple[bytes, int]] = deque()
+        """Ring entries that are ready to go, and the bytes that each one reads."""
         self.flying = 0
 
 
@@ -109,7 +110,7 @@ class UringReader(Reader):
         lanes = [self._lanes[run[0].lane] for run in runs]
         with self._lock:
             for lane, run in zip(lanes, runs, strict=True):
-                lane.queued.append(run)
+                self._prepare(lane, run)
             self._in_flight += len(taken)
             self._fill()
         return len(taken)
@@ -137,9 +138,10 @@ class UringReader(Reader):
         with self._lock:
             for lane in self._lanes.values():
                 lane.queued.clear()
-            while self._flights:
+            while any(lane.flying for lane in self._lanes.values()):
                 self._ring.wait()
                 self._collect()
+            self._flights.clear()
             self._closed = True
         self._checker.close()
         # the read of the signal is the only one left; its end wakes the watcher too
@@ -177,9 +179,9 @@ class UringReader(Reader):
                 self._finish(run, result, now_ns)
         return bool(self._done)
 
-    def _land(self, completions: Sequence[tuple[int, int]]) -> list[tuple[list[Read], int]]:
+    def _land(self, completions: Sequence[tuple[int, int, int]]) -> list[tuple[list[Read], int]]:
         landed = []
-        for token, result in completions:
+        for token, result, _ in completions:
             if token == _SIGNAL:
                 self._done += self._checker.take()
                 self._await_signal()
@@ -200,9 +202,25 @@ class UringReader(Reader):
             self._done += outcome(run, max(result, 0), error)
 
     def _await_signal(self) -> None:
-        address = ctypes.addressof(self._signal)
-        self._ring.push([(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal))])
+        address = _address(self._signal)
+        self._ring.push([entry(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal))])
         self._ring.enter(keep_gil=True)
+
+    def _prepare(self, lane: _Lane, run: list[Read]) -> None:
+        """Makes the ring's entry now, while the disk is busy with others, so that it goes at once when its turn comes."""
+        first, vector = run[0], None
+        self._token = token = self._token + 1
+        descriptor = self._files.descriptor(first.file)
+        if len(run) == 1:
+            num_bytes = first.num_bytes
+            made = entry(OP_READ, token, descriptor, first.offset, _address(_byte(first.into)), num_bytes)
+        else:
+            num_bytes = sum(read.num_bytes for read in run)
+            vector = (_Iovec * len(run))(*(_Iovec(_address(_byte(read.into)), read.num_bytes) for read in run))
+            made = entry(OP_READV, token, descriptor, first.offset, _address(vector), len(run))
+        # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
+        self._flights[token] = lane, run, vector
+        lane.queued.append((made, num_bytes))
 
     def _fill(self) -> None:
         """Hands waiting reads to the kernel, up to each lane's depth."""
@@ -212,35 +230,11 @@ class UringReader(Reader):
             while count > 0:
                 chunk = [lane.queued.popleft() for _ in range(min(count, _CHUNK))]
                 count -= len(chunk)
-                self._hand_over(lane, chunk)
-
-    def _hand_over(self, lane: _Lane, runs: Sequence[list[Read]]) -> None:
-        entries: list[Entry] = []
-        num_bytes = 0
-        for run in runs:
-            first = run[0]
-            self._token = token = self._token + 1
-            vector = None
-            if len(run) == 1:
-                address, length = _address(_byte(first.into)), first.num_bytes
-                entries.append((OP_READ, token, self._files.descriptor(first.file), first.offset, address, length))
-                num_bytes += length
-            else:
-                vector = _iovecs(run)
-                address, length = _address(vector), len(run)
-                entries.append((OP_READV, token, self._files.descriptor(first.file), first.offset, address, length))
-                num_bytes += sum(read.num_bytes for read in run)
-            # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
-            self._flights[token] = lane, run, vector
-        lane.flying += len(runs)
-        self._ring.push(entries)
-        self._ring.enter(keep_gil=num_bytes <= _KEEP_GIL_BYTES)
+                lane.flying += len(chunk)
+                self._ring.push([made for made, _ in chunk])
+                self._ring.enter(keep_gil=sum(num_bytes for _, num_bytes in chunk) <= _KEEP_GIL_BYTES)
 
 
 _address = ctypes.addressof
 _byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 """The first byte of writable memory, as an object that has an address."""
-
-
-def _iovecs(run: Sequence[Read]) -> ctypes.Array:
-    return (_Iovec * len(run))(*(_Iovec(_address(_byte(read.into)), read.num_bytes) for read in run))
