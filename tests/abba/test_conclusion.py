@@ -92,6 +92,14 @@ def test_spoiled_cohorts_are_shown_and_not_counted():
     assert (nothing.verdict.outcome, nothing.verdict.codes) == (Outcome.INCONCLUSIVE, ("abba.no_valid_cohort",))
 
 
+def test_much_drift_says_what_would_help():
+    drifted = (Reason(code=Code.CONTROL_DRIFT, where="cohort", detail="5 %"),)
+    rejected = [cohort.model_copy(update={"reasons": drifted}) for cohort in series(1.0, 5)]
+    assert "longer arms" in end(rejected).verdict.conditions[-1]
+    assert any("longer arms" in line for line in end([*series(1.1), *rejected]).verdict.conditions)
+    assert not any("longer arms" in line for line in end([*series(1.1), *rejected[:2]]).verdict.conditions)
+
+
 def test_no_gain_is_told_without_the_bytes_it_costs():
     assert "bytes" not in end(series(1.1)).verdict.summary
     assert "while demand and wasted bytes a token rise by 20.0%" in end(series(1.1, bytes_b=120.0)).verdict.summary

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.abba.cache_state import CacheState
-from workbench.abba.records import AbbaConfig, CohortRecord
+from workbench.abba.records import AbbaConfig, Code, CohortRecord
 from workbench.abba.statistics import (
     FINAL_CONFIDENCE,
     MIN_COHORTS,
@@ -145,7 +145,7 @@ def _conditions(
     if config.evidence is not Evidence.PHYSICAL:
         lines.append(f"{config.evidence.value}: no physical verdict")
     if spoiled:
-        lines.append(f"cohorts that do not count: {spoiled}")
+        lines += [f"cohorts that do not count: {spoiled}", *_advice(cohorts)]
     if result.num_cohorts < config.cohorts:
         lines.append(f"{result.num_cohorts} of {config.cohorts} planned cohorts{early}")
     if result.confidence != FINAL_CONFIDENCE:
@@ -219,6 +219,11 @@ def _spoiled(cohorts: Sequence[CohortRecord]) -> str:
     return ", ".join(f"{code.value} {count}" for code, count in codes(cohorts).items())
 
 
+def _advice(cohorts: Sequence[CohortRecord]) -> list[str]:
+    drifted = codes(cohorts).get(Code.CONTROL_DRIFT, 0)
+    return ["control drift rejected most cohorts: longer arms or a quieter machine would help"] * (2 * drifted > len(cohorts))
+
+
 def _nothing(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> Conclusion:
     """No cohort counts: inconclusive, and why."""
     spoiled = _spoiled(cohorts)
@@ -226,7 +231,7 @@ def _nothing(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> Conclusion:
         outcome=Outcome.INCONCLUSIVE,
         codes=("abba.no_valid_cohort",),
         criteria=(_enough(0),),
-        conditions=(f"cohorts that do not count: {spoiled}",) if spoiled else (),
+        conditions=(f"cohorts that do not count: {spoiled}", *_advice(cohorts)) if spoiled else (),
         summary=f"none of {len(cohorts)} cohorts counts" + (f": {spoiled}" if spoiled else ""),
     )
     return Conclusion(claim=Claim.INDICATIVE, verdict=verdict, metrics=_counts(cohorts), tables=series_tables(config, cohorts))
