@@ -174,7 +174,7 @@ def _print_run(gate: Gate, folder: RunFolder) -> None:
 
 def _close_walk(chosen: list[Gate], profile: str) -> None:
     print_table(overview_rows(chosen, profile, runs_folder()), "Verdicts")
-    print("\nLook closer: `workbench lab` (JupyterLab on the notebooks), `workbench ui` (MLflow on the results)")
+    print("\nLook closer: `make lab` (JupyterLab on the notebooks), `make ui` (MLflow on the results)")
 
 
 def _verdict(folder: RunFolder) -> Verdict:
