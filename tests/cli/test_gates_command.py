@@ -82,8 +82,8 @@ def test_all_gates_exit_0_when_each_reached_a_verdict_and_end_in_the_table(comma
     told = capsys.readouterr().out
     assert told.index("**Verdicts**") > told.index("# Gate Y") > told.index("# Gate X")
     assert "conditional on gate x_first (fail)" in told
-    assert "`workbench lab`" in told
-    assert "`workbench ui`" in told
+    assert "`make lab`" in told
+    assert "`make ui`" in told
 
 
 def test_all_gates_exit_3_when_one_could_not_run_and_the_others_are_kept(command, capsys, planted):
