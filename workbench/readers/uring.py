@@ -28,7 +28,7 @@ _KEEP_GIL_BYTES = MIB
 """Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
 _CHECK_HERE_BYTES = 64 * KIB
 """Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
-_CHUNK = 8
+_CHUNK = 4
 """Reads handed over at once, so that the disk starts on the first of a large batch while the rest is prepared."""
 
 _WATCH_S = 3e-4
