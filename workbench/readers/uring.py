@@ -28,9 +28,10 @@ _KEEP_GIL_BYTES = MIB
 """Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
 _CHECK_HERE_BYTES = 64 * KIB
 """Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
-_CHUNK = 4
-"""Reads handed over at once, so that the disk starts on the first of a large batch while the rest is prepared."""
-
+_FIRST = 2
+"""Reads replaced at once when many end together: the disk must not wait until all of them are seen to."""
+_BLOCK = 64
+"""Reads of a large batch that are prepared before the disk gets some."""
 _WATCH_S = 3e-4
 """How long the watcher leaves a poll in progress alone; stamps just after a poll are late by at most that."""
 
@@ -109,10 +110,13 @@ class UringReader(Reader):
         runs = runs_of(taken, self.config.coalesce_bytes)
         lanes = [self._lanes[run[0].lane] for run in runs]
         with self._lock:
-            for lane, run in zip(lanes, runs, strict=True):
-                self._prepare(lane, run)
             self._in_flight += len(taken)
-            self._fill()
+            for start in range(0, len(runs), _BLOCK):
+                for lane, run in zip(lanes[start : start + _BLOCK], runs[start : start + _BLOCK], strict=True):
+                    self._prepare(lane, run)
+                self._fill()
+                if start:
+                    self._collect()
         return len(taken)
 
     def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
@@ -171,22 +175,25 @@ class UringReader(Reader):
         if completions := self._ring.reap():
             now_ns = time.monotonic_ns()
             landed = []
-            # the disk gets its next reads first, some at a time: it works while the completions are made
-            for start in range(0, len(completions), _CHUNK):
-                landed += self._land(completions[start : start + _CHUNK])
+            # the disk gets its next reads first, a few at once and then more: it works while the completions are made
+            start, count = 0, _FIRST
+            while start < len(completions):
+                landed += self._land(completions[start : start + count])
                 self._fill()
+                start, count = start + count, 2 * count
             for run, result in landed:
                 self._finish(run, result, now_ns)
         return bool(self._done)
 
     def _land(self, completions: Sequence[tuple[int, int, int]]) -> list[tuple[list[Read], int]]:
         landed = []
+        pop = self._flights.pop
         for token, result, _ in completions:
             if token == _SIGNAL:
                 self._done += self._checker.take()
                 self._await_signal()
             else:
-                lane, run, _ = self._flights.pop(token)
+                lane, run, _ = pop(token)
                 lane.flying -= 1
                 landed.append((run, result))
         return landed
@@ -224,15 +231,21 @@ class UringReader(Reader):
 
     def _fill(self) -> None:
         """Hands waiting reads to the kernel, up to each lane's depth."""
+        entries: list[bytes] = []
+        num_bytes = 0
+        # one entry stays free for the signal
+        room = self._ring.room - 1
         for lane in self._lanes.values():
-            # one entry stays free for the signal
-            count = min(len(lane.queued), lane.depth - lane.flying, self._ring.room - 1)
-            while count > 0:
-                chunk = [lane.queued.popleft() for _ in range(min(count, _CHUNK))]
-                count -= len(chunk)
-                lane.flying += len(chunk)
-                self._ring.push([made for made, _ in chunk])
-                self._ring.enter(keep_gil=sum(num_bytes for _, num_bytes in chunk) <= _KEEP_GIL_BYTES)
+            count = min(len(lane.queued), lane.depth - lane.flying, room)
+            lane.flying += count
+            room -= count
+            for _ in range(count):
+                made, size = lane.queued.popleft()
+                entries.append(made)
+                num_bytes += size
+        if entries:
+            self._ring.push(entries)
+            self._ring.enter(keep_gil=num_bytes <= _KEEP_GIL_BYTES)
 
 
 _address = ctypes.addressof
