@@ -20,7 +20,7 @@ from workbench.prompts import Prompt, load_prompts
 from workbench.runtime.engine import RuntimeConfig, StreamedEngine
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
-from workbench.runtime.streamed import Step
+from workbench.runtime.step import Step
 from workbench.schema import ROUTE_SCHEMA, Evidence, RunFolder, write_routes
 
 ROUTES_NAME = "routes.parquet"

@@ -4,7 +4,7 @@ import hashlib
 import math
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import mlx.core as mx
 import psutil
@@ -17,9 +17,12 @@ from workbench.geometry import Geometry
 from workbench.model.model import Model
 from workbench.readers import Clock, Reader, RealClock, open_reader
 from workbench.runtime.budget import CacheBudget, plan_cache
+from workbench.runtime.experts import StreamedExperts
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
+from workbench.runtime.records import RecordSource
 from workbench.runtime.resident import load_resident, load_tensors
-from workbench.runtime.streamed import PageSource, RecordSource, Step, StreamedExperts, StreamedRows
+from workbench.runtime.rows import PageSource, StreamedRows
+from workbench.runtime.step import Step
 from workbench.runtime.transfer import Transfer
 from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import PAGE_BIT, RECORD_BITS, Pool
@@ -49,6 +52,24 @@ class RuntimeConfig(Config):
     """Expert reads at the disk at once."""
     ple_depth: int = Field(64, ge=1, le=512)
     """The same of n-gram pages, in lanes of their own."""
+    wave: Literal["barrier", 1, 2, 4, "all"] = 4
+    """Missing experts of a layer that are computed together as they arrive; barrier: nothing starts before all are there."""
+    split_components: bool = False
+    """Read gate+up and down of a record apart, so that gate and up can run while down is on its way."""
+    ple: Literal["early", "late"] = "early"
+    """When n-gram pages are asked for: as soon as the tokens are known, or where the layer needs them (the control)."""
+    queue: Literal["lanes", "fifo"] = "lanes"
+    """Lanes of their own for n-gram pages, or one common queue and depth for pages and records (the control)."""
+    readback: Literal["ids", "misses"] = "ids"
+    """What the host reads of a route before the experts run: every id, or the missing ones only."""
+    prefetch: Literal["nothing", "next_layer"] = "nothing"
+    """Predicted reads; next_layer: the whole next layer, within the budgets (the control)."""
+    envelope: str = ""
+    """A disk of `data/envelopes` (its name, or a path) that the reads are slowed to: the run is emulated. Empty: this disk."""
+    prefill: Literal["auto", "macro", "micro"] = "auto"
+    """How a tile of the prompt gets its experts: whole layers in sequence, the union of what it needs, or the faster one."""
+    ring_share: float = Field(0.25, gt=0, le=1)
+    """Part of the slots that whole layers may borrow while they pass through."""
 
 
 class ResidentEngine:

@@ -13,7 +13,7 @@ from workbench.model.model import Model
 from workbench.model.moe import Route
 from workbench.runtime.forward import PREFILL_TILE, ExpertSource, RowSource, forward
 from workbench.runtime.sampling import Sampler
-from workbench.runtime.streamed import Step
+from workbench.runtime.step import Step
 from workbench.schema import EventLog, fingerprint
 
 
