@@ -11,6 +11,7 @@ _MODULES = {
     "generation": ("generate", "trace"),
     "gates": ("gate", "notebook"),
     "simulate": ("simulate",),
+    "timeline": ("timeline",),
     "plan": ("plan",),
     "bench": ("bench",),
     "evidence": ("abba", "verdicts", "report", "bundle", "check"),

@@ -1,0 +1,209 @@
+"""One decoded token as spans on tracks: every ticket, wait, read-back and stage; and a run's exposed waits by layer and class.
+
+Times of tickets, waits and read-backs are the timed run's. Stages come from its attribution run, where it has one: between two
+read-backs their shares fill the time in which compute did not stand still, so their order is true and their lengths are fitted.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from workbench.errors import BadInput
+from workbench.units import NS_PER_MS
+
+TOKEN, WAIT, READBACK, STAGE = "token", "exposed wait", "read-back", "stages"
+READS = {"expert": "expert reads", "ple": "n-gram reads"}
+"""Track of each class of reads."""
+QUEUED, IN_FLIGHT, UNSEEN = "queued", "in flight", "ready, not seen"
+"""Phases of a ticket: until it is handed to the reader, until its last byte is there, until compute learns of it."""
+SPAN_SCHEMA: dict[str, Any] = {
+    "track": pl.String,
+    # of a track whose spans overlap: the row they lie in
+    "lane": pl.Int32,
+    "name": pl.String,
+    # of a ticket's span: queued | in flight | ready, not seen; null for the ticket itself and for all others
+    "phase": pl.String,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "layer": pl.Int16,
+    "store": pl.String,
+    "intent": pl.String,
+    "outcome": pl.String,
+    "physical_bytes": pl.Int64,
+}
+_BEHIND, _BEFORE = ("shared", "gate_up", "down"), ("ple", "gdn", "qsa", "router")
+_OUTSIDE = -1
+_PAGE_BITS = 40
+
+
+def decoded_tokens(events: pl.DataFrame) -> pl.DataFrame:
+    """One row a decoded token: number from 1 on, position, start (end of the token before it) and end."""
+    tokens = events.filter(kind="token").sort("t_ns")
+    before = pl.col("t_ns").shift(1).over("request")
+    decoded = tokens.with_columns(start_ns=before.fill_null(pl.col("t_ns") - pl.col("duration_ns"))).filter(phase="decode")
+    return decoded.select(
+        "request", "position", "start_ns", number=pl.int_range(1, pl.len() + 1, dtype=pl.Int64), end_ns=pl.col("t_ns")
+    )
+
+
+def choose_token(tokens: pl.DataFrame, number: int | None) -> dict[str, Any]:
+    """The row of token `number`; where none is named, of the one that took the median time.
+
+    Raises BadInput when there is no such token.
+    """
+    if tokens.is_empty():
+        raise BadInput("the run has decoded nothing")
+    if number is None:
+        return tokens.sort(pl.col("end_ns") - pl.col("start_ns"), "number").row((tokens.height - 1) // 2, named=True)
+    chosen = tokens.filter(number=number)
+    if chosen.is_empty():
+        raise BadInput(f"no token {number}: the run has decoded tokens 1 to {tokens.height}")
+    return chosen.row(0, named=True)
+
+
+def token_spans(events: pl.DataFrame, token: dict[str, Any], num_experts: int) -> pl.DataFrame:
+    """Everything that happened while `token` (a row of `decoded_tokens`) was made, in `SPAN_SCHEMA`."""
+    timed = events.filter(pl.col("phase").ne_missing("attribution"))
+    inside = timed.filter(pl.col("t_ns").is_between(token["start_ns"], token["end_ns"], closed="left"))
+    waits, readbacks = (inside.filter(kind=kind).sort("t_ns") for kind in ("wait", "readback"))
+    whole = {"track": TOKEN, "name": f"token {token['number']}", "start_ns": token["start_ns"], "end_ns": token["end_ns"]}
+    rows = [
+        whole,
+        *_plain(waits, WAIT),
+        *_plain(readbacks, READBACK),
+        *_stages(events.filter(kind="stage"), token, waits, readbacks),
+        *(row for store in READS for row in _reads(timed, token, store, num_experts)),
+    ]
+    return pl.DataFrame(rows, schema=SPAN_SCHEMA)
+
+
+def exposed_waits(events: pl.DataFrame, token: dict[str, Any] | None = None) -> pl.DataFrame:
+    """Exposed waits by layer and class: how many and milliseconds a token, of one token or (a mean) of all decoded ones."""
+    tokens = decoded_tokens(events)
+    waits = events.filter(kind="wait", phase="decode")
+    if token is not None:
+        waits = waits.filter(pl.col("t_ns").is_between(token["start_ns"], token["end_ns"], closed="left"))
+    count = 1 if token is not None else max(tokens.height, 1)
+    total_ms = waits["duration_ns"].sum() / NS_PER_MS
+    grouped = waits.group_by("layer", "store").agg(
+        waits=pl.len() / count,
+        wait_ms=pl.col("duration_ns").sum() / NS_PER_MS / count,
+        guarded=pl.col("guarded").sum() / count,
+    )
+    return grouped.with_columns(share=pl.col("wait_ms") * count / (total_ms or 1.0)).sort("layer", "store")
+
+
+def _plain(events: pl.DataFrame, track: str) -> Iterator[dict[str, Any]]:
+    for event in events.iter_rows(named=True):
+        where = f"layer {event['layer']}"
+        yield {
+            "track": track,
+            "name": f"{where}, {READS[event['store']]}" if event["store"] else where,
+            "start_ns": event["t_ns"],
+            "end_ns": event["t_ns"] + event["duration_ns"],
+            "layer": event["layer"],
+            "store": event["store"],
+        }
+
+
+def _reads(events: pl.DataFrame, token: dict[str, Any], store: str, num_experts: int) -> Iterator[dict[str, Any]]:
+    """Tickets that were open while the token was made, cut to it, each with its phases."""
+    read = events.filter(kind="ticket", store=store).drop_nulls("ready_ns")
+    read = read.with_columns(seen_ns=pl.col("seen_ns").fill_null(pl.col("ready_ns")))
+    open_then = read.filter(pl.col("submit_ns") < token["end_ns"], pl.col("seen_ns") > token["start_ns"]).sort("submit_ns")
+    lanes = lanes_of(open_then["submit_ns"].to_list(), open_then["seen_ns"].to_list())
+    for lane, ticket in zip(lanes, open_then.iter_rows(named=True), strict=True):
+        shared = {
+            "track": READS[store],
+            "lane": lane,
+            "name": _label(ticket, num_experts),
+            **{name: ticket[name] for name in ("layer", "store", "intent", "outcome", "physical_bytes")},
+        }
+        steps = [ticket["submit_ns"], ticket["t_ns"], ticket["ready_ns"], ticket["seen_ns"]]
+        for phase, start, end in (
+            (None, steps[0], steps[-1]),
+            *zip((QUEUED, IN_FLIGHT, UNSEEN), steps, steps[1:], strict=False),
+        ):
+            start_ns, end_ns = max(start, token["start_ns"]), min(end, token["end_ns"])
+            if end_ns > start_ns:
+                yield {**shared, "phase": phase, "start_ns": start_ns, "end_ns": end_ns}
+
+
+def _label(ticket: dict[str, Any], num_experts: int) -> str:
+    key = ticket["identity"]
+    if ticket["store"] == "ple":
+        return f"page {key & ((1 << _PAGE_BITS) - 1)}"
+    return f"layer {key // num_experts}, expert {key % num_experts}"
+
+
+def lanes_of(starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """A row for each interval, intervals in order of their starts, such that none overlaps another in its row."""
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    lanes = []
+    for start, end in zip(starts, ends, strict=True):
+        while busy and busy[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (end, lane))
+        lanes.append(lane)
+    return lanes
+
+
+def _stages(
+    stages: pl.DataFrame, token: dict[str, Any], waits: pl.DataFrame, readbacks: pl.DataFrame
+) -> Iterator[dict[str, Any]]:
+    """Stages between read-backs: what follows layer l's is its experts, then layer l + 1 up to its router."""
+    if stages.is_empty():
+        return
+    sums = stages.group_by("layer", "name").agg(pl.col("duration_ns").sum())
+    mean_ns = {(layer, name): total / stages["position"].n_unique() for layer, name, total in sums.iter_rows()}
+    layers = [_OUTSIDE, *readbacks["layer"].to_list(), _OUTSIDE]
+    ends = [*(readbacks["t_ns"] + readbacks["duration_ns"]).to_list(), token["end_ns"]]
+    start_ns = token["start_ns"]
+    stood = list(zip(waits["t_ns"].to_list(), (waits["t_ns"] + waits["duration_ns"]).to_list(), strict=True))
+    for earlier, later, end_ns in zip(layers, layers[1:], ends, strict=False):
+        wanted = [*((earlier, name) for name in _BEHIND), *((later, name) for name in _BEFORE)]
+        wanted += [(_OUTSIDE, "head")] if later == _OUTSIDE else []
+        parts = [(key, mean_ns[key]) for key in wanted if mean_ns.get(key)]
+        for (layer, name), start, end in _filled(parts, free_intervals(start_ns, end_ns, stood)):
+            yield {"track": STAGE, "name": name, "start_ns": start, "end_ns": end, "layer": layer}
+        start_ns = end_ns
+
+
+def free_intervals(start_ns: int, end_ns: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of `[start, end)` lies in none of the ascending intervals `taken`."""
+    free = []
+    for low, high in taken:
+        if low >= end_ns:
+            break
+        if low > start_ns:
+            free.append((start_ns, low))
+        start_ns = max(start_ns, high)
+    return [*free, (start_ns, end_ns)] if start_ns < end_ns else free
+
+
+def _filled(
+    parts: Sequence[tuple[tuple[int, str], float]], free: Sequence[tuple[int, int]]
+) -> Iterator[tuple[tuple[int, str], int, int]]:
+    """Parts one after the other, stretched to fill the free intervals; a part that meets a gap goes on behind it."""
+    total_ns = sum(length for _, length in parts)
+    if not total_ns:
+        return
+    scale = sum(end - start for start, end in free) / total_ns
+    gaps = iter(free)
+    at, end = next(gaps, (0, 0))
+    for key, length in parts:
+        left = length * scale
+        while left > 0:
+            step = min(left, end - at)
+            if round(at + step) > round(at):
+                yield key, round(at), round(at + step)
+            at, left = at + step, left - step
+            if left > 0:
+                # rounding may leave a trace of the last part when all gaps are full
+                at, end = next(gaps, (0, 0))
+                if end == 0:
+                    return

@@ -1,0 +1,50 @@
+"""`workbench timeline`: one token of a run in detail, for Perfetto and as a figure."""
+
+import sys
+from pathlib import Path
+
+from cyclopts import App
+
+from workbench.cli.evidence import find_run
+from workbench.cli.output import print_json, print_table
+
+
+def register(app: App) -> None:
+    """Adds the command."""
+    app.command(timeline)
+
+
+def timeline(run: str, *, token: int | None = None, out: Path | None = None, json: bool = False) -> None:
+    """Writes one decoded token as a trace (open it at ui.perfetto.dev) and a figure; prints what its waits were for.
+
+    Stages are shown where the run has an attribution run: their order is true, their lengths are its shares.
+
+    Example: workbench timeline generate/20261130-004313133-0105 --token 12
+
+    Parameters
+    ----------
+    run
+        Its folder, <kind>/<id>, or the beginning of its id.
+    token
+        Which decoded token, from 1 on; the one of median time where nothing is said.
+    out
+        The trace's file, the figure lies beside it: artifacts/timeline.json of the run where nothing is said.
+    json
+        One JSON document instead of tables.
+    """
+    from workbench.experiments.timeline import make_timeline
+    from workbench.gates.traces import profile_geometry
+
+    folder = find_run(run)
+    geometry = profile_geometry(folder.environment["profile"])
+    made = make_timeline(folder, out, number=token, num_experts=geometry.num_experts)
+    waits, mean_waits = made.waits.to_dicts(), made.mean_waits.to_dicts()
+    evidence = folder.environment["evidence"]
+    if json:
+        figures = {"token": made.token, "token_ms": made.token_ms, "waits": waits, "mean_waits": mean_waits}
+        print_json("timeline", {"evidence": evidence, "trace": str(made.trace), "figure": str(made.figure), **figures})
+        return
+    print_table(waits, f"Exposed waits of token {made.token}, {made.token_ms:.1f} ms, by layer and class ({evidence})")
+    print_table(mean_waits, f"The same a token, mean of all decoded tokens ({evidence})")
+    print(f"\n{made.trace}\n{made.figure}")
+    print("open the trace at https://ui.perfetto.dev (it stays on your machine)", file=sys.stderr)
