@@ -12,7 +12,7 @@ import workbench.scheduling
 
 HERE = Path(__file__).parent
 PACKAGE = Path(workbench.scheduling.__file__).parent
-ORDER = ("ticket", "demand", "slots", "lanes", "pool", "queue", "traffic", "scheduler", "__init__")
+ORDER = ("ticket", "demand", "slots", "lanes", "pool", "queue", "traffic", "lifecycle", "scheduler", "__init__")
 _numbers = itertools.count()
 
 

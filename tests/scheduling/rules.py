@@ -109,7 +109,7 @@ def build_machine(s):
             while len(self.demands) > 2:
                 self.release(0)
             pool = self.scheduler.pools[store]
-            keys = list(dict.fromkeys(key % KEYS[store] for key in keys))[: SLOTS[store]]
+            keys = list(dict.fromkeys(key % KEYS[store] for key in keys))[: pool.slots.capacity]
             before, resident = self.snapshot(), set(pool.slots.resident_keys)
             known = dict(pool.tickets)
             demand = self.scheduler.demand(store, keys, s.Event(request=request, deadline_ns=self.now + lead), self.now)
@@ -134,6 +134,7 @@ def build_machine(s):
             deadline_ns = self.now + lead % 200
             generation = self.scheduler.generation(request) - old
             before, waited = self.snapshot(), len(self.waiting(s.Priority(priority)))
+            lent = self.scheduler.pools[store].slots.num_lent
             prediction = self.scheduler.prefetch(
                 store,
                 keys,
@@ -142,8 +143,8 @@ def build_machine(s):
                 priority=s.Priority(priority),
                 generation=generation,
             )
-            if old:
-                assert self.snapshot() == before, "a prediction of a dead generation plans nothing"
+            if old or lent:
+                assert self.snapshot() == before, "a prediction of a dead generation, or while slots are lent, plans nothing"
                 assert prediction.answer == "busy"
                 return
             for ticket in prediction.tickets:
@@ -223,15 +224,44 @@ def build_machine(s):
             for demand in self.demands:
                 assert demand.error is None or any(t.state == s.TicketState.FAILED for t in demand.tickets.values())
 
-        @rule(pick=picks)
-        def release(self, pick):
+        @rule(pick=picks, drop=st.booleans())
+        def release(self, pick, drop=False):
             if not self.demands:
                 return
             demand = self.demands.pop(pick % len(self.demands))
-            assert self.scheduler.release(demand)
+            slots = self.scheduler.pools[demand.store].slots
+            keys = list(demand.slots)[: 1 + pick % 3] if drop else []
+            held = {key for key in keys if any(d.store == demand.store and key in d.slots for d in self.demands)}
+            assert self.scheduler.release(demand, drop=keys)
+            assert {key for key in keys if slots.slot_of(key) is not None} == held, "what is dropped leaves, unless it is held"
             before = self.snapshot()
-            assert not self.scheduler.release(demand), "released exactly once"
+            assert not self.scheduler.release(demand, drop=keys), "released exactly once"
             assert self.snapshot() == before
+
+        @rule(store=stores, count=st.integers(1, 3))
+        def lend(self, store, count):
+            """Memory in one piece for somebody else, and back."""
+            pool = self.scheduler.pools[store]
+            if pool.slots.num_lent:
+                self.scheduler.take_back(store)
+                return
+            first = pool.slots.num_slots - count
+            leased = {key: pool.slots.slot_of(key) for key in range(9) if pool.slots.leases(key)}
+            before = set(pool.slots.resident_keys)
+            loan = self.scheduler.lend(store, count)
+            assert not [ticket for ticket in pool.tickets.values() if not ticket.demanded], "a loan ends predictions"
+            if loan is None:
+                assert set(pool.slots.resident_keys) == before, "a loan that can't be had evicts nothing"
+                return
+            assert list(loan.slots) == list(range(first, first + count))
+            memory = self.memory[store]
+            for old, new in loan.moves.values():
+                memory[new] = dict(memory[old])
+            for slot in loan.slots:
+                memory[slot] = dict.fromkeys(BITS[store])
+            assert before - set(pool.slots.resident_keys) == set(loan.evicted)
+            assert all(pool.slots.slot_of(key) == slot < first for key, slot in leased.items() if pool.slots.leases(key))
+            assert not [order for order in self.flying.values() if order.ticket.store == store and order.slot >= first]
 
         @rule(kind=st.sampled_from(["cancel", "cancel_ticket", "expire", "hang"]), request=requests, store=stores, pick=picks)
         def trouble(self, kind, request, store, pick):
@@ -294,7 +324,8 @@ def build_machine(s):
         def every_slot_is_accounted_for(self):
             for pool in self.scheduler.pools.values():
                 held = sum(pool.slots.slot_of(key) is not None for key in range(9))
-                assert pool.slots.num_free + pool.slots.num_draining + held == pool.slots.num_slots
+                assert pool.slots.num_free + pool.slots.num_draining + held == pool.slots.capacity
+                assert pool.slots.capacity + pool.slots.num_lent == pool.slots.num_slots
 
         @invariant()
         def leases_are_those_of_open_demands_and_reads(self):
@@ -340,6 +371,9 @@ def build_machine(s):
         def teardown(self):
             for request in range(NUM_REQUESTS):
                 self.scheduler.cancel(request)
+            for store, pool in self.scheduler.pools.items():
+                if pool.slots.num_lent:
+                    self.scheduler.take_back(store)
             while self.flying:
                 order = self.take(0)
                 self.scheduler.on_ready(order.number, ready_ns=self.now, now_ns=self.now)
@@ -395,6 +429,7 @@ def build_machine(s):
             ticket = order.ticket
             assert ticket.demanded or ticket.issue_ns < self.now or ticket.deadline_ns >= self.now, "read past its deadline"
             assert self.scheduler.pools[ticket.store].slots.slot_of(ticket.key) == order.slot
+            assert order.slot < self.scheduler.pools[ticket.store].slots.capacity, "a read into a lent slot"
             for other in self.flying.values():
                 if other.ticket.store == ticket.store and other.slot == order.slot:
                     assert other.ticket is ticket, "two tickets write into one slot"

@@ -14,17 +14,20 @@ _ADMIT_THEN_LEASE = """    pool.evicted(slots.admit(absent))
         demand.slots[key] = slots.lease(key)
     slots.policy.touch(present)
 """
+_FAIL_ALL = """self._lives.fail(ticket, error)
+                for demand in [d for mine in self._demands.values() for d in mine]:
+                    demand.error = error"""
 
 MUTANTS = {
     "a demand is released exactly once": ("scheduler", "if not demand.open:", "if demand.open is None:"),
     "a stale generation publishes nothing": ("traffic", "return order, lives and not order.ticket.final", "return order, True"),
     "one read in flight an identity; a second demand joins": (
-        "scheduler",
+        "lifecycle",
         "ticket = pool.tickets.get(key) or pool.unused.pop(key, None)",
         "ticket = pool.unused.pop(key, None)",
     ),
     "an exact demand raises priority and deadline": (
-        "scheduler",
+        "lifecycle",
         "self._hasten(ticket, Priority.P0, demand.event.deadline_ns)",
         "self._hasten(ticket, ticket.priority, ticket.deadline_ns)",
     ),
@@ -50,11 +53,7 @@ MUTANTS = {
         "if ticket.demanded and ticket.attempts < self.config.max_attempts:",
         "if ticket.attempts < self.config.max_attempts:",
     ),
-    "a failure is its request's alone": (
-        "scheduler",
-        "for demand in ticket.demands:\n            demand.error = error",
-        "for demand in [d for mine in self._demands.values() for d in mine]:\n            demand.error = error",
-    ),
+    "a failure is its request's alone": ("scheduler", "self._lives.fail(ticket, error)", _FAIL_ALL),
     "no class overtakes a more urgent one": (
         "queue",
         "return min(heads)[2] if heads else None",
@@ -84,7 +83,7 @@ MUTANTS = {
         "missing = bool(self.wanted & ~self.ready_bits)",
     ),
     "what another request holds goes on": (
-        "scheduler",
+        "lifecycle",
         "if ticket.leases:\n            return",
         "if ticket.leases < 0:\n            return",
     ),
@@ -95,8 +94,8 @@ MUTANTS = {
     ),
     "a prediction of a dead generation plans nothing": (
         "scheduler",
-        "if generation is not None and generation != self.generation(event.request):",
-        "if generation is not None and generation < -1:",
+        "or (generation is not None and generation != current)",
+        "or (generation is not None and generation < -1)",
     ),
     "a prediction is not read after its deadline": (
         "scheduler",
@@ -104,11 +103,44 @@ MUTANTS = {
         "and ticket.deadline_ns < 0:",
     ),
     "a prediction that waits holds no slot": (
-        "scheduler",
+        "lifecycle",
         "if not ticket.demanded and not ticket.issued:",
         "if not ticket.demanded and ticket.final:",
     ),
     "a read that hangs is given up": ("scheduler", ">= hang_ns and", ">= 3 * hang_ns and"),
+    "what is dropped leaves": ("scheduler", "if key in drop:", "if key in drop and demand.open:"),
+    "what somebody holds is not dropped": (
+        "slots",
+        "if key in self._leases or key not in self._resident:",
+        "if key not in self._resident:",
+    ),
+    "a leased slot is not lent": (
+        "slots",
+        "or any(key in self._leases for key in lodgers)",
+        "or any(key < 0 for key in lodgers)",
+    ),
+    "a slot that drains is not lent": (
+        "slots",
+        "or any(s >= first for s in self._draining)",
+        "or any(s < 0 for s in self._draining)",
+    ),
+    "a lent slot is given to nobody": (
+        "slots",
+        "self._free = [slot for slot in self._free if slot < first]",
+        "self._free = [slot for slot in self._free if slot >= 0]",
+    ),
+    "who stays moves out of lent slots": (
+        "slots",
+        "for key in lodgers if key in self._slot}",
+        "for key in lodgers if key in self._slot and key % 2}",
+    ),
+    "lent slots are taken back whole": (
+        "slots",
+        "self._free += range(self._first_lent, self.num_slots)",
+        "self._free += range(self._first_lent + 1, self.num_slots)",
+    ),
+    "nothing is predicted while slots are lent": ("scheduler", "if pool.slots.num_lent or (", "if pool.slots.num_lent < 0 or ("),
+    "a loan ends predictions": ("scheduler", "            self.cancel_ticket(ticket)\n", "            self.generation(0)\n"),
 }
 
 

@@ -5,7 +5,7 @@ from workbench.scheduling.lanes import Budget, LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, UP_BIT, Counters, Pool
 from workbench.scheduling.queue import Order
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.slots import EvictionPolicy, SlotTable
+from workbench.scheduling.slots import EvictionPolicy, Loan, SlotTable
 from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Priority, Ticket, TicketState
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "EvictionPolicy",
     "Intent",
     "LaneConfig",
+    "Loan",
     "Order",
     "Outcome",
     "Pool",

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workbench.scheduling.demand import Demand
@@ -37,6 +37,8 @@ class Counters:
     stale: int = 0
     failed: int = 0
     evictions: int = 0
+    dropped: int = 0
+    """Records that were wanted once and let go."""
     evictions_by_false_prediction: int = 0
     used_on_time: int = 0
     used_late: int = 0
@@ -122,6 +124,21 @@ class Pool:
         self.counters.evictions += len(keys)
         if ticket is not None:
             ticket.num_evicted += len(keys)
+        self._gone(keys)
+
+    def drop(self, key: int) -> None:
+        """A resident key leaves its slot, unless somebody holds it."""
+        if self.slots.drop(key):
+            self.counters.dropped += 1
+            self._gone([key])
+
+    def moved(self, moves: Mapping[int, tuple[int, int]]) -> None:
+        """Accounts for keys that lie in another slot now, by key the old one and the new one."""
+        for key in moves.keys() & self.unused.keys():
+            ticket = self.unused[key]
+            ticket.slot, ticket.slot_generation = moves[key][1], self.slots.generation(moves[key][1])
+
+    def _gone(self, keys: Iterable[int]) -> None:
         for key in keys:
             if (unused := self.unused.pop(key, None)) is not None:
                 self.close(unused, TicketState.RELEASED)

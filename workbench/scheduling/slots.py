@@ -1,11 +1,13 @@
 """The slot table: one global pool of equal slots, which key each one holds, who leases it, and its generation.
 
-A slot is free, filling (admitted, bytes on their way), resident, or draining (given up while a read still writes into it).
-A leased slot is never evicted nor overwritten; a filling slot is leased by its own read.
+A slot is free, filling (admitted, bytes on their way), resident, draining (given up while a read still writes into it) or
+lent (out of use, for an owner that needs memory in one piece). A leased slot is never evicted, lent nor overwritten; a filling
+slot is leased by its own read.
 """
 
 import itertools
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.errors import BadInput
@@ -30,6 +32,17 @@ class EvictionPolicy(Protocol):
         """This key is gone for another reason."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loan:
+    """Slots that are out of use until they are taken back."""
+
+    slots: range
+    moves: Mapping[int, tuple[int, int]]
+    """Keys that lay there and stay: from which slot to which one their bytes must be copied."""
+    evicted: tuple[int, ...]
+    """Keys that had to leave."""
+
+
 class SlotTable:
     """Which slot holds which key. All-or-nothing admission: nothing changes when it can't be had."""
 
@@ -47,6 +60,7 @@ class SlotTable:
         self._generations = itertools.count(1)
         self._reads = [0] * num_slots
         self._draining: set[int] = set()
+        self._first_lent = num_slots
 
     def slot_of(self, key: int) -> int | None:
         """The slot that holds `key` or is being filled with it."""
@@ -87,6 +101,16 @@ class SlotTable:
     def num_draining(self) -> int:
         """Slots given up while a read still writes into them."""
         return len(self._draining)
+
+    @property
+    def num_lent(self) -> int:
+        """Slots out of use."""
+        return self.num_slots - self._first_lent
+
+    @property
+    def capacity(self) -> int:
+        """Slots in use: the most keys that one event may hold."""
+        return self._first_lent
 
     @property
     def num_available(self) -> int:
@@ -168,6 +192,44 @@ class SlotTable:
         del self._leases[key]
         self.policy.forget(key)
         self._vacate(key)
+
+    def drop(self, key: int) -> bool:
+        """Lets a resident key go; False, and nothing happens, while it is leased or when it is not resident."""
+        if key in self._leases or key not in self._resident:
+            return False
+        self.policy.forget(key)
+        self._resident.discard(key)
+        self._vacate(key)
+        return True
+
+    def lend(self, count: int) -> Loan | None:
+        """Takes the last `count` slots out of use: the policy's worst keys leave, the others that lie there move.
+
+        None, and nothing happens, while one of them is leased or drains, or too many others are. Raises ValueError when slots
+        are lent already.
+        """
+        if self.num_lent or not 0 < count < self.num_slots:
+            raise ValueError(f"can't lend {count} of {self.num_slots} slots, {self.num_lent} of them lent already")
+        first = self.num_slots - count
+        lodgers = [key for key, slot in self._slot.items() if slot >= first]
+        room = first - len(self._draining)
+        if len(self._leases) > room or any(key in self._leases for key in lodgers) or any(s >= first for s in self._draining):
+            return None
+        evicted = self._evict(len(self._slot) - room)
+        self._first_lent = first
+        self._free = [slot for slot in self._free if slot < first]
+        moves = {key: (self._slot[key], self._move(key)) for key in lodgers if key in self._slot}
+        return Loan(slots=range(first, self.num_slots), moves=moves, evicted=tuple(evicted))
+
+    def take_back(self) -> None:
+        """The lent slots are free."""
+        self._free += range(self._first_lent, self.num_slots)
+        self._first_lent = self.num_slots
+
+    def _move(self, key: int) -> int:
+        slot = self._slot[key] = self._free.pop()
+        self._generation[slot] = next(self._generations)
+        return slot
 
     def _vacate(self, key: int) -> None:
         slot = self._slot.pop(key)
