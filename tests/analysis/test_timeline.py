@@ -1,12 +1,25 @@
 """A planted token: what it did, track by track, and what its waits were for."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.analysis.timeline import (
-    IN_FLIGHT, QUEUED, READBACK, STAGE, TOKEN, UNSEEN, WAIT,
-    choose_token, decoded_tokens, exposed_waits, free_intervals, lanes_of, token_spans,
+    IN_FLIGHT,
+    QUEUED,
+    READBACK,
+    STAGE,
+    TOKEN,
+    UNSEEN,
+    WAIT,
+    choose_token,
+    decoded_tokens,
+    exposed_waits,
+    free_intervals,
+    lanes_of,
+    token_spans,
 )  # fmt: skip
 from workbench.analysis.trace_events import trace_document
 from workbench.errors import BadInput
@@ -181,7 +194,7 @@ def test_no_two_intervals_of_a_lane_overlap_and_no_lane_is_wasted(pairs):
     lanes = lanes_of([start for start, _ in intervals], [end for _, end in intervals])
     for lane in set(lanes):
         own = [interval for interval, place in zip(intervals, lanes, strict=True) if place == lane]
-        assert all(earlier[1] <= later[0] for earlier, later in zip(own, own[1:]))
+        assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(own))
     at_once = max((sum(low <= at < high for low, high in intervals) for at, _ in intervals), default=0)
     assert len(set(lanes)) == at_once
 
