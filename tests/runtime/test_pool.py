@@ -65,6 +65,31 @@ def test_component_views_share_the_slots_memory(lead_in, monkeypatch):
     assert pool.components(2, lead_in) is pool.components(2, lead_in), "views are built once"
 
 
+@pytest.mark.parametrize("offset", [0, GRANULE, 3 * slot_stride_bytes(MINI, GRANULE) - 3 * GRANULE])
+def test_views_of_a_record_across_slots_share_their_memory(offset):
+    pool = RecordPool(MINI, 5, GRANULE)
+    start = pool.start(1) + offset
+    memory = pool.memory(start, MINI.record_bytes)
+    for name, view in pool.components_at(start).items():
+        rows, columns = MINI.component_shape(name)
+        where = memory.__array_interface__["data"][0]
+        assert (address(view.words), address(view.scales)) == (where, where + rows * columns // 2)
+        memory[: rows * columns // 2] = 7
+        assert (np.array(view.words) == 0x07070707).all(), "a later write is not seen"
+        memory = memory[MINI.component_bytes(name) :]
+
+
+def test_a_moved_record_is_the_same_in_its_new_slot():
+    pool = RecordPool(MINI, 4, GRANULE)
+    put_record(pool, 3, GRANULE, 1)
+    pool.move(3, 1)
+    np.testing.assert_array_equal(pool.record(1, GRANULE), pool.record(3, GRANULE))
+    x = mx.array(np.ones((1, 1, 1, MINI.hidden_size), dtype=np.float32))
+    old, new = (mx.array(np.array([[pool.entry(slot, GRANULE)]], dtype=np.uint32)) for slot in (3, 1))
+    found = [np.array(pool.stack["gate"].apply_gathered(x, ids)) for ids in (old, new)]
+    np.testing.assert_array_equal(found[1], found[0])
+
+
 @pytest.mark.parametrize("lead_in", range(0, PAGE_BYTES, GRANULE))
 def test_a_stack_entry_is_the_record_and_sees_later_writes(lead_in):
     pool = RecordPool(MINI, 4, GRANULE)

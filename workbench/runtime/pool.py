@@ -66,7 +66,8 @@ class RecordPool:
         mx.eval(self._array)
         self._bytes = np.array(self._array, copy=False)
         self._shift = -self._bytes.__array_interface__["data"][0] % PAGE_BYTES
-        self._views: dict[tuple[int, int], Mapping[str, QuantizedMatrix]] = {}
+        self._flat = self._bytes.reshape(-1)
+        self._views: dict[int, Mapping[str, QuantizedMatrix]] = {}
         self._parts = _component_parts(geometry, granule)
         self.stack: Mapping[str, QuantizedMatrix] = self._build_stack() if self.small else {}
         """Gate, up and down of every record in the pool, by `entry`; empty for large records."""
@@ -79,6 +80,18 @@ class RecordPool:
     def window(self, slot: int, num_bytes: int) -> np.ndarray:
         """Writable, page-aligned memory of `slot` for a window of `num_bytes`."""
         return self._bytes[slot, self._shift : self._shift + num_bytes]
+
+    def move(self, old: int, new: int) -> None:
+        """Copies what `old` holds into `new`."""
+        self._bytes[new] = self._bytes[old]
+
+    def start(self, slot: int) -> int:
+        """Where the window of `slot` starts, in bytes from the start of the pool: on a page of memory."""
+        return slot * self.stride_bytes + self._shift
+
+    def memory(self, start: int, num_bytes: int) -> np.ndarray:
+        """Writable bytes from `start` on, whatever slots they belong to."""
+        return self._flat[start : start + num_bytes]
 
     def record(self, slot: int, lead_in: int) -> np.ndarray:
         """The record's bytes in `slot`, `lead_in` bytes behind the start of its window."""
@@ -102,19 +115,25 @@ class RecordPool:
 
     def components(self, slot: int, lead_in: int) -> Mapping[str, QuantizedMatrix]:
         """Gate, up and down of the record in `slot`, as MLX arrays that share the slot's memory."""
-        key = (slot, lead_in)
-        if key not in self._views:
-            self._views[key] = {name: self._view(part, slot, self._shift + lead_in) for name, part in self._parts.items()}
-        return self._views[key]
+        return self.components_at(self.start(slot) + lead_in)
 
-    def _view(self, part: "_Part", slot: int, start: int) -> QuantizedMatrix:
+    def components_at(self, start: int) -> Mapping[str, QuantizedMatrix]:
+        """The same of a record that starts `start` bytes behind the start of the pool, be it across slots."""
+        if start not in self._views:
+            first, last = start // self.stride_bytes, (start + self.geometry.record_bytes - 1) // self.stride_bytes
+            # of these slots alone: MLX has no flat array over 2 GiB
+            flat, inside = self._array[first : last + 1].reshape(-1), start - first * self.stride_bytes
+            self._views[start] = {name: self._view(part, flat, inside) for name, part in self._parts.items()}
+        return self._views[start]
+
+    def _view(self, part: "_Part", flat: mx.array, start: int) -> QuantizedMatrix:
         bounds = (
             (part.words, part.scales, mx.uint32),
             (part.scales, part.biases, mx.bfloat16),
             (part.biases, part.end, mx.bfloat16),
         )
         words, scales, biases = (
-            self._array[slot : slot + 1, start + low : start + high].view(dtype).reshape(part.rows, -1)
+            flat[start + low : start + high].view(dtype).reshape(part.rows, -1)
             for low, high, dtype in bounds
         )
         mx.eval(words, scales, biases)
