@@ -133,8 +133,7 @@ class RecordPool:
             (part.biases, part.end, mx.bfloat16),
         )
         words, scales, biases = (
-            flat[start + low : start + high].view(dtype).reshape(part.rows, -1)
-            for low, high, dtype in bounds
+            flat[start + low : start + high].view(dtype).reshape(part.rows, -1) for low, high, dtype in bounds
         )
         mx.eval(words, scales, biases)
         codec = self.geometry.codec
