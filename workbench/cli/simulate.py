@@ -2,31 +2,17 @@
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from workbench.cli import simulate_twin
 from workbench.cli.output import print_json, print_table
+from workbench.cli.simulated import Settings, rounded, show
 from workbench.cli.track import file_results
-from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
 from workbench.paths import runs_folder
-from workbench.schema import METRICS, RunFolder, write_routes
-
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
-
-_SHOWN = (
-    "e2e/decode_tps",
-    "e2e/tpot_p95_ms",
-    "routing/misses_per_token",
-    "routing/decode_hit_rate",
-    "overlap/exposed_wait_ms",
-    "overlap/hidden_fraction",
-    "e2e/demand_bytes_per_token",
-    "e2e/wasted_bytes_per_token",
-    "storage/expert_bandwidth_gbps",
-    "storage/expert_late_fraction",
-)
+from workbench.schema import write_routes
 
 
 def register(app: App) -> None:
@@ -52,8 +38,7 @@ def register(app: App) -> None:
 
     group.command(misses)
     group.command(published)
-    group.command(twin)
-    group.command(sweep)
+    simulate_twin.register(group)
     group.command(routes)
     group.command(import_trace, name="import")
     app.command(group)
@@ -78,7 +63,7 @@ def misses(source: str = "flash-next-like", *, settings: Settings = (), out: Pat
     from workbench.experiments.simulation import MissesConfig, simulate_misses
 
     config = MissesConfig.build({"routes": {"source": source}}, settings)
-    _show(simulate_misses(config, root=out), "misses", f"misses per token on {source}, simulated", json=json)
+    show(simulate_misses(config, root=out), "misses", f"misses per token on {source}, simulated", json=json)
     file_results(out or runs_folder())
 
 
@@ -103,85 +88,8 @@ def published(*, seed: int = 0, json: bool = False) -> None:
     if json:
         print_json("published", {"marginals": marginals, "misses": rows})
         return
-    print_table(_rounded(marginals), "marginals, published and synthetic")
-    print_table(_rounded(rows), "misses per token, published and simulated")
-
-
-def twin(
-    source: str = "flash-next-like",
-    *,
-    envelope: str | None = None,
-    slots: int | None = None,
-    stages: str | None = None,
-    config: Path | None = None,
-    settings: Settings = (),
-    out: Path | None = None,
-    json: bool = False,
-) -> None:
-    """Runs the runtime's scheduler and caches on a virtual clock: tokens/s and waits of a machine that is not here.
-
-    Example: workbench simulate twin --envelope m2-mini-256gb --slots 1000 --set twin.prefetch.kind=oracle
-
-    Parameters
-    ----------
-    source
-        A route trace (.parquet), or flash-next-like, independent, repeated, loop or scan.
-    envelope
-        Name of a file in data/envelopes, or a path.
-    slots
-        Records that the cache holds.
-    stages
-        A result folder whose run timed its stages, or a JSON file of stage times.
-    config
-        A TOML file with the settings of a twin's run; other options, then --set, lie over it.
-    settings
-        Any setting, e.g. twin.order=ready or token_ms=25; may be given again and again.
-    out
-        Folder for the result folder, instead of runs/.
-    json
-        One JSON document instead of a table.
-    """
-    from workbench.experiments.simulation import TwinRunConfig, simulate_twin
-
-    options = {"routes": {"source": source}, "envelope": envelope, "twin": {"num_slots": slots}, "stages": stages}
-    made = TwinRunConfig.build(overlay(read_toml(config) if config else {}, options), settings)
-    folder = simulate_twin(made, root=out)
-    result = folder.result
-    assert result is not None
-    if json:
-        print_json("twin", {"folder": str(folder.path), **result.model_dump(mode="json")})
-    else:
-        rows = [
-            {"metric": name, "value": f"{result.metrics[name]:.4g}", "unit": METRICS[name].unit}
-            for name in _SHOWN
-            if name in result.metrics
-        ]
-        print_table(rows, f"{made.envelope}, {made.twin.num_slots} slots, {made.twin.prefetch.label}, simulated")
-        print(f"\nresult folder: {folder.path}")
-    file_results(out or runs_folder())
-
-
-def sweep(config: Path | None = None, *, settings: Settings = (), out: Path | None = None, json: bool = False) -> None:
-    """Runs a grid of twins over a pool of processes; the same command goes on after an interruption.
-
-    Example: workbench simulate sweep --set num_slots=[2000,4008,8000] --set envelopes=["m5-pro-2tb","usb-10gbps"]
-
-    Parameters
-    ----------
-    config
-        A TOML file with the grid; --set lies over it.
-    settings
-        Any setting, e.g. policies=["lru"]; may be given again and again.
-    out
-        Folder for the result folder, instead of runs/.
-    json
-        One JSON document instead of a table.
-    """
-    from workbench.experiments.sweep import SweepConfig, run_sweep
-
-    made = SweepConfig.build(read_toml(config) if config else {}, settings)
-    _show(run_sweep(made, root=out), "sweep", "twins, simulated", json=json)
-    file_results(out or runs_folder())
+    print_table(rounded(marginals), "marginals, published and synthetic")
+    print_table(rounded(rows), "misses per token, published and simulated")
 
 
 def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = ()) -> None:
@@ -231,18 +139,3 @@ def import_trace(file: Path, *, layers: int, experts: int, top_k: int, out: Path
     out.parent.mkdir(parents=True, exist_ok=True)
     write_routes(frame, out, num_layers=layers, num_experts=experts, top_k=top_k)
     print(f"{out}: {frame['request'].n_unique()} requests, {frame.height // layers} tokens")
-
-
-def _show(folder: RunFolder, table: str, title: str, *, json: bool) -> None:
-    result = folder.result
-    assert result is not None
-    if json:
-        print_json("simulate", {"folder": str(folder.path), **result.model_dump(mode="json")})
-        return
-    print_table(_rounded(result.tables[table]), title)
-    print(f"\nresult folder: {folder.path}")
-
-
-def _rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Four significant digits are enough for people."""
-    return [{name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows]

@@ -3,18 +3,14 @@
 Never taken from the run itself.
 """
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from workbench.analysis.storage_envelope import latest_envelope
+from workbench.experiments.disk_probe import read_rate, record_windows
 from workbench.paths import runs_folder, store_folder
-from workbench.readers import Read, aligned_buffer, open_reader
 from workbench.runtime.engine import RuntimeConfig
-from workbench.stores import open_store
-from workbench.units import GB, NS_PER_S, PAGE_BYTES, align_down, align_up
+from workbench.units import GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,34 +39,7 @@ def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfi
     return Bandwidth(bytes_per_s=bytes_per_s, source=source)
 
 
-def probe_bandwidth(store: Path, config: RuntimeConfig, probe_s: float, seed: int = 0) -> float:
+def probe_bandwidth(store: Path, config: RuntimeConfig, probe_s: float) -> float:
     """Bytes per second of random record windows with `expert_depth` reads in flight for `probe_s` seconds."""
-    experts = open_store(store).experts
-    records = [experts.record(layer.layer, expert) for layer in experts.layers for expert in range(experts.num_experts)]
-    order = np.random.default_rng(seed).permutation(len(records))
-    longest = max(align_up(record.end, PAGE_BYTES) - align_down(record.offset, PAGE_BYTES) for record in records)
-    depth = config.expert_depth
-    memory = aligned_buffer(depth * longest).reshape(depth, longest)
-    moved = issued = 0
-    sizes = [0] * depth
-    with open_reader(uncached=config.uncached, depth={"expert": depth}, coalesce_bytes=0) as reader:
-        file = reader.open_file(experts.path)
-
-        def send(slot: int) -> None:
-            nonlocal issued
-            record = records[order[issued % len(order)]]
-            low, high = align_down(record.offset, PAGE_BYTES), align_up(record.end, PAGE_BYTES)
-            sizes[slot], into = high - low, memory[slot, : high - low]
-            reader.submit([Read(key=slot, file=file, offset=low, num_bytes=high - low, into=into, need_bytes=record.end - low)])
-            issued += 1
-
-        start_ns = time.monotonic_ns()
-        for slot in range(depth):
-            send(slot)
-        while (now_ns := time.monotonic_ns()) - start_ns < probe_s * NS_PER_S:
-            for completion in reader.poll(1.0):
-                if completion.error is not None:
-                    raise completion.error
-                moved += sizes[completion.key]
-                send(completion.key)
-        return moved / ((now_ns - start_ns) / NS_PER_S)
+    path, windows = record_windows(store)
+    return read_rate(path, windows, depth=config.expert_depth, uncached=config.uncached, probe_s=probe_s).bytes_per_s

@@ -11,6 +11,8 @@ from pydantic import Field
 
 from workbench.analysis.bootstrap import Resampler
 from workbench.analysis.run_metrics import run_metrics, token_series
+from workbench.analysis.twin_errors import decoded
+from workbench.analysis.twin_trust import estimates, trust
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.paths import data_folder, runs_folder
@@ -166,7 +168,7 @@ class TwinRunConfig(Config):
     routes: RoutesConfig = RoutesConfig(requests=1, tokens=200)
     """What the router chose."""
     twin: TwinConfig = TwinConfig(num_slots=4008)
-    """Cache, order and predictions. The number of experts is that of the routes."""
+    """Cache, waves and predictions. The number of experts is that of the routes."""
     turns: int = Field(1, ge=1)
     """Parts that each request is cut into; the requests take turns."""
     envelope: str = "m5-pro-2tb"
@@ -195,7 +197,9 @@ def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
     with folder:
         run_twin(config, routes, folder.events)
         frame = folder.events.frame()
-        folder.finish(metrics=run_metrics(frame), per_token=token_series(frame))
+        trusted = trust(root or runs_folder(), routes.profile)
+        tables = {"estimates": estimates(decoded(frame), trusted)}
+        folder.finish(metrics=run_metrics(frame), per_token=token_series(frame), tables=tables, tags={"twin": trusted.statement})
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Sweeps of the twin: policy x slots x order x prefetcher x envelope, over a pool of processes, with progress and resume.
+"""Sweeps of the twin: policy x slots x wave x prefetcher x envelope, over a pool of processes, with progress and resume.
 
 Each point is one file, named by its configuration, in the folder's artifacts; a sweep that was interrupted goes on where it
 stopped, and all points end in one parquet table.
@@ -8,12 +8,13 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 from pydantic import Field
 
 from workbench.analysis.run_metrics import run_metrics
+from workbench.analysis.twin_trust import Trust, trust
 from workbench.analysis.workers import completed
 from workbench.config import Config
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_envelope, load_routes, run_twin
@@ -22,7 +23,7 @@ from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.results import write_json
 from workbench.simulate.prefetchers import PrefetchConfig
-from workbench.simulate.twin import TwinConfig
+from workbench.simulate.twin import TwinConfig, Wave
 
 TABLE_NAME = "sweep.parquet"
 _SHOWN = {
@@ -44,8 +45,8 @@ class SweepConfig(Config):
     """Eviction policies."""
     num_slots: tuple[int, ...] = (4008, 10_200)
     """Cache sizes in records."""
-    orders: tuple[Literal["barrier", "ready"], ...] = ("barrier", "ready")
-    """When routed experts run."""
+    waves: tuple[Wave, ...] = ("barrier", 4)
+    """Missing experts that are computed together."""
     prefetchers: tuple[PrefetchConfig, ...] = (PrefetchConfig(), PrefetchConfig(kind="oracle"))
     """Predictions."""
     envelopes: tuple[str, ...] = ("m5-pro-2tb",)
@@ -59,9 +60,9 @@ class SweepConfig(Config):
 
     def points(self) -> Iterator[TwinRunConfig]:
         """Every combination."""
-        grid = itertools.product(self.envelopes, self.num_slots, self.policies, self.orders, self.prefetchers)
-        for envelope, num_slots, policy, order, prefetch in grid:
-            twin = TwinConfig(num_slots=num_slots, policy=policy, order=order, prefetch=prefetch)
+        grid = itertools.product(self.envelopes, self.num_slots, self.policies, self.waves, self.prefetchers)
+        for envelope, num_slots, policy, wave, prefetch in grid:
+            twin = TwinConfig(num_slots=num_slots, policy=policy, wave=wave, prefetch=prefetch)
             yield TwinRunConfig(routes=self.routes, twin=twin, envelope=envelope, stages=self.stages, token_ms=self.token_ms)
 
 
@@ -77,10 +78,17 @@ def run_sweep(config: SweepConfig, root: Path | None = None) -> RunFolder:
     )
     with folder:
         points = list(config.points())
-        rows = _run_points(points, config.workers, folder.artifacts / "points", earlier)
+        trusted = trust(root, routes.profile)
+        found = _run_points(points, config.workers, folder.artifacts / "points", earlier)
+        rows = [row | _speeds(trusted, row["tokens_per_s"]) for row in found]
         pl.DataFrame(rows).write_parquet(folder.artifacts / TABLE_NAME)
-        folder.finish(tables={"sweep": rows}, tags={"routes": config.routes.source})
+        folder.finish(tables={"sweep": rows}, tags={"routes": config.routes.source, "twin": trusted.statement})
     return folder
+
+
+def _speeds(trusted: Trust, tokens_per_s: float | None) -> dict[str, float | None]:
+    low, high = trusted.speeds(tokens_per_s) if tokens_per_s else (None, None)
+    return {"tokens_per_s_low": low, "tokens_per_s_high": high}
 
 
 def _unfinished(config: SweepConfig, root: Path) -> Path | None:
@@ -112,7 +120,7 @@ def run_point(point: TwinRunConfig) -> dict[str, Any]:
         "envelope": point.envelope,
         "num_slots": point.twin.num_slots,
         "policy": point.twin.policy,
-        "order": point.twin.order,
+        "wave": str(point.twin.wave),
         "prefetcher": point.twin.prefetch.label,
     }
     return settings | {name: metrics.get(metric) for name, metric in _SHOWN.items()}

@@ -18,6 +18,7 @@ from workbench.paths import data_folder, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.prompts import Prompt, load_prompts
 from workbench.runtime.engine import RuntimeConfig, StreamedEngine
+from workbench.runtime.forward import PREFILL_TILE
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
 from workbench.runtime.step import Step
@@ -40,6 +41,8 @@ class TraceConfig(Config):
     """held_out, train, or all prompts."""
     families: tuple[str, ...] = ()
     """Prompt families; empty: all that the split has."""
+    tile: int = Field(PREFILL_TILE, ge=1)
+    """Prompt tokens a prefill pass takes."""
     sampling: SamplingConfig = SamplingConfig(temperature=0.8, top_p=0.95)
     """How tokens are chosen: greedy text of a small model loops, and its routes repeat. The seed grows by one a request."""
     runtime: RuntimeConfig = RuntimeConfig()
@@ -142,7 +145,7 @@ def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prom
 def _decode(
     config: TraceConfig, engine: Engine, tokenizer: Tokenizer, request: int, prompt: Prompt, recorder: RouteRecorder
 ) -> Iterator[object]:
-    session = Session(engine, request=request, route_sink=recorder.record)
+    session = Session(engine, request=request, tile=config.tile, route_sink=recorder.record)
     sampling = config.sampling.model_copy(update={"seed": config.sampling.seed + request})
     return generate(session, encode(tokenizer, prompt.text), config.tokens, Sampler(sampling))
 

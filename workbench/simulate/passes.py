@@ -1,7 +1,7 @@
 """Passes: what the runtime would run one after another, as a route trace says it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -10,15 +10,18 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """A tile of prompt tokens or one decoded token."""
+    """A tile of prompt tokens, one decoded token, or a block that is verified at once."""
 
     request: int
     phase: str
     position: int
     """Of its first token."""
     num_tokens: int
+    """Tokens that it commits."""
     keys: tuple[tuple[int, ...], ...]
     """By layer, the records it needs together."""
+    pages: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """By PLE layer, the n-gram pages it needs."""
 
 
 def passes(frame: pl.DataFrame, num_experts: int, *, tile: int) -> Iterator[Pass]:
@@ -32,14 +35,35 @@ def passes(frame: pl.DataFrame, num_experts: int, *, tile: int) -> Iterator[Pass
         num_prompt = int((rows["phase"] == "prefill").sum()) // num_layers
         bounds = [*range(0, num_prompt, tile), *range(num_prompt, len(keys)), len(keys)]
         for start, end in pairwise(bounds):
-            needed = keys[start:end].transpose(1, 0, 2).reshape(num_layers, -1)
             yield Pass(
                 request=int(request),
                 phase="prefill" if start < num_prompt else "decode",
                 position=first + start,
                 num_tokens=end - start,
-                keys=tuple(tuple(dict.fromkeys(row)) for row in needed.tolist()),
+                keys=_union(keys[start:end]),
             )
+
+
+def blocks(keys: np.ndarray, *, drafts: int, committed: float) -> Iterator[Pass]:
+    """Verify passes over the accepted tokens `keys [tokens, layers, top_k]` of one request.
+
+    Each pass needs the union of its token and `drafts` more, and commits 1 to 1 + `drafts` of them, `committed` on average;
+    rejected drafts are taken to want what the accepted token in their place wants.
+    """
+    start, owed = 0, 0.0
+    while start + drafts < len(keys):
+        owed += committed
+        num_committed = min(int(owed + 1e-9), 1 + drafts)
+        owed -= num_committed
+        union = _union(keys[start : start + 1 + drafts])
+        yield Pass(request=0, phase="decode", position=start, num_tokens=num_committed, keys=union)
+        start += num_committed
+
+
+def _union(keys: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """By layer, the distinct records of `keys [tokens, layers, top_k]`, in the order of their first use."""
+    needed = keys.transpose(1, 0, 2).reshape(keys.shape[1], -1)
+    return tuple(tuple(dict.fromkeys(row)) for row in needed.tolist())
 
 
 def in_turns(whole: Sequence[Pass], num_turns: int) -> list[Pass]:

@@ -30,6 +30,10 @@ class StageTimes(Config):
     """All routed experts and their sum."""
     head_us: float = Field(0.0, ge=0)
     """Embedding and head."""
+    ask_us: float = Field(0.0, ge=0)
+    """What a read costs the thread that computes before it goes off: slot, ticket, submission."""
+    take_us: float = Field(0.0, ge=0)
+    """The same when its bytes are there: check, events, wake-up; compute stands still meanwhile."""
 
     @property
     def num_layers(self) -> int:
@@ -40,6 +44,14 @@ class StageTimes(Config):
     def token_ns(self) -> int:
         """Compute of a whole token."""
         return round(NS_PER_US * (sum(self.pre_router_us) + sum(self.shared_us) + sum(self.experts_us) + self.head_us))
+
+    def scaled(self, token_ns: float) -> "StageTimes":
+        """The same proportions for a token whose compute takes `token_ns`."""
+        factor = token_ns / self.token_ns
+        by_layer = {
+            name: tuple(factor * us for us in getattr(self, name)) for name in ("pre_router_us", "shared_us", "experts_us")
+        }
+        return self.model_copy(update={**by_layer, "head_us": factor * self.head_us})
 
     @staticmethod
     def uniform(num_layers: int, token_ms: float) -> "StageTimes":

@@ -6,7 +6,6 @@ It gets nothing of a live run but these, and leaves the same events. All that it
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
 from workbench.config import Config
@@ -23,14 +22,15 @@ from workbench.scheduling.slots import SlotTable
 from workbench.scheduling.ticket import Event, Priority
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
+from workbench.simulate.pages import PageStage, drawn_pages
 from workbench.simulate.passes import Pass
 from workbench.simulate.prefetchers import PrefetchConfig, Prefetcher, make_prefetcher
 from workbench.simulate.stages import StageTimes
 from workbench.simulate.wire import Wire
-from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES, align_up
+from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES, align_down, align_up
 
-_NUM_PAGES = 1 << 24
-"""Pages of the n-gram store: far more than a trace touches."""
+Wave = Literal["barrier", 1, 2, 4, "all"]
+"""Missing experts of a layer that are computed together as they arrive; barrier: nothing starts before all are there."""
 
 
 class TwinConfig(Config):
@@ -39,14 +39,13 @@ class TwinConfig(Config):
     num_slots: int = Field(ge=1)
     """Record slots of the cache."""
     policy: str = "lfru"
-    """Eviction policy."""
+    """Eviction policy of records and pages."""
     record_bytes: int = Field(2_764_800, ge=1)
     """Bytes of one record."""
     num_experts: int = Field(512, ge=1)
     """Experts of a layer."""
-    order: Literal["barrier", "ready"] = "barrier"
-    """`barrier`: the shared and all routed experts run when the last record is there. `ready`: the shared expert runs
-    while records come, and each routed expert as soon as its own is there."""
+    wave: Wave = 4
+    """As of the runtime. The shared expert runs while records come."""
     prefetch: PrefetchConfig = PrefetchConfig()
     """Predictions."""
     depth: int = Field(32, ge=1)
@@ -55,12 +54,16 @@ class TwinConfig(Config):
     """Time between two turns, milliseconds: a tool runs, a person reads."""
     hot_set: int = Field(0, ge=0)
     """Most records that are warmed (P3) in that time for the sequence that goes on, hottest of its own first."""
+    ple_slots: int = Field(4096, ge=1)
+    """Slots for n-gram pages."""
     ple_pages: int = Field(0, ge=0)
-    """N-gram pages a token needs before layer `ple_layer`; each is a new random page."""
+    """N-gram pages that a token needs, where the passes do not say which: they are made up."""
     ple_layer: int = Field(1, ge=0)
-    """Layer index that waits for them."""
+    """Layer index that waits for made-up pages."""
+    ple_reuse: float = Field(0.0, ge=0, le=1)
+    """Chance that a made-up page is one that an earlier token needed; else it is a new one."""
     seed: int = 0
-    """Of pages and of an oracle's errors."""
+    """Of made-up pages and of an oracle's errors."""
 
 
 class Twin:
@@ -73,11 +76,11 @@ class Twin:
         self.config = config
         self.log = EventLog() if log is None else log
         self._stages = stages
-        self._rng = np.random.default_rng(config.seed)
-        pools = [_record_pool(config)] + ([_page_pool(config)] if config.ple_pages else [])
-        lanes = LaneConfig(depth={"expert": config.depth, "ple": max(1, config.ple_pages)})
-        scheduler = Scheduler(pools, SchedulerConfig(lanes=lanes))
-        self._wire = Wire(scheduler, Disk(envelope), VirtualClock(), self.log)
+        lanes = LaneConfig(depth={"expert": config.depth, "ple": config.ple_slots})
+        scheduler = Scheduler([_record_pool(config), _page_pool(config)], SchedulerConfig(lanes=lanes))
+        ask_ns, take_ns = (round(us * NS_PER_US) for us in (stages.ask_us, stages.take_us))
+        self._wire = Wire(scheduler, Disk(envelope), VirtualClock(), self.log, ask_ns=ask_ns, take_ns=take_ns)
+        self._pages = PageStage(self._wire, config.ple_slots)
         self._held: Demand | None = None
         self._prefetcher: Prefetcher
         self._index = 0
@@ -91,6 +94,10 @@ class Twin:
         config, num_layers = self.config, self._stages.num_layers
         if passes and len(passes[0].keys) != num_layers:
             raise BadInput(f"the routes have {len(passes[0].keys)} layers, the stage times {num_layers}")
+        if config.ple_pages:
+            passes = drawn_pages(
+                passes, layer=config.ple_layer, per_token=config.ple_pages, reuse=config.ple_reuse, seed=config.seed
+            )
         keys = [layer_keys for each in passes for layer_keys in each.keys]
         self._prefetcher = make_prefetcher(
             config.prefetch, keys, num_layers=num_layers, num_experts=config.num_experts, seed=config.seed
@@ -118,11 +125,9 @@ class Twin:
 
     def _run_pass(self, each: Pass) -> None:
         start_ns = self._wire.clock.now_ns()
-        pages = self._demand_pages(each)
+        self._pages.start(each)
         for layer, keys in enumerate(each.keys):
-            if pages is not None and layer == self.config.ple_layer:
-                self._wire.wait(pages, position=each.position)
-                self._wire.scheduler.release(pages)
+            self._pages.wait(each, layer)
             self._run_layer(each, layer, keys)
         self._compute(self._stages.head_us)
         self._settle()
@@ -151,18 +156,22 @@ class Twin:
         self._index += 1
 
     def _run_experts(self, each: Pass, layer: int, demand: Demand, share: float) -> None:
-        shared_us, experts_us = share * self._stages.shared_us[layer], share * self._stages.experts_us[layer]
-        if self.config.order == "barrier":
+        self._compute(share * self._stages.shared_us[layer])
+        experts_us = share * self._stages.experts_us[layer]
+        if self.config.wave == "barrier":
             self._wire.wait(demand, position=each.position)
-            self._compute(shared_us + experts_us)
+            self._compute(experts_us)
             return
-        self._compute(shared_us)
-        remaining = list(demand.slots)
-        one_us = experts_us / len(remaining)
-        while remaining:
-            ready = self._wire.wait_for_any(demand, remaining, position=each.position)
+        one_us = experts_us / len(demand.slots)
+        # a hit that a prediction brought is used now
+        self._wire.wait(demand, position=each.position, keys=demand.hits)
+        self._compute(one_us * len(demand.hits))
+        missing = [*demand.joined, *demand.misses]
+        size = len(missing) if self.config.wave == "all" else self.config.wave
+        while missing:
+            ready = self._wire.wait_for_some(demand, missing, min(size, len(missing)), position=each.position)
             self._compute(one_us * len(ready))
-            remaining = [key for key in remaining if key not in ready]
+            missing = [key for key in missing if key not in ready]
 
     def _predict(self, each: Pass, layer: int) -> None:
         ahead = self.config.prefetch.lead_layers
@@ -185,13 +194,6 @@ class Twin:
             total_us += stages.head_us if there == 0 else 0.0
         return round(total_us * NS_PER_US)
 
-    def _demand_pages(self, each: Pass) -> Demand | None:
-        if not self.config.ple_pages:
-            return None
-        pages = np.unique(self._rng.integers(_NUM_PAGES, size=self.config.ple_pages)).tolist()
-        event = Event(request=each.request, phase=each.phase, layer=self.config.ple_layer)
-        return self._wire.demand("ple", pages, event, position=each.position, logical_bytes=len(pages) * PAGE_BYTES)
-
     def _settle(self) -> None:
         """What the layer before used was evaluated: its slots may go."""
         if self._held is not None:
@@ -204,18 +206,17 @@ class Twin:
 
 
 def _record_pool(config: TwinConfig) -> Pool:
-    # a record starts anywhere in a page, so its window has a page more
-    moved = align_up(config.record_bytes, PAGE_BYTES) + PAGE_BYTES
-    return Pool(
-        name="expert",
-        digest="",
-        slots=SlotTable(config.num_slots, make(config.policy, capacity=config.num_slots)),
-        sizes=lambda key, bits: (config.record_bytes, moved),
-        parts=(RECORD_BITS,),
-    )
+    record_bytes = config.record_bytes
+
+    def sizes(key: int, bits: int) -> tuple[int, int]:
+        # a layer starts on a page, its records lie back to back, and whole pages are moved
+        start = key % config.num_experts * record_bytes
+        return record_bytes, align_up(start + record_bytes, PAGE_BYTES) - align_down(start, PAGE_BYTES)
+
+    slots = SlotTable(config.num_slots, make(config.policy, capacity=config.num_slots))
+    return Pool(name="expert", digest="", slots=slots, sizes=sizes, parts=(RECORD_BITS,))
 
 
 def _page_pool(config: TwinConfig) -> Pool:
-    num_slots = 2 * config.ple_pages
-    slots = SlotTable(num_slots, make("lru", capacity=num_slots))
+    slots = SlotTable(config.ple_slots, make(config.policy, capacity=config.ple_slots))
     return Pool(name="ple", digest="", slots=slots, sizes=lambda key, bits: (PAGE_BYTES, PAGE_BYTES))

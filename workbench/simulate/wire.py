@@ -15,11 +15,15 @@ from workbench.schema import EventLog
 class Wire:
     """One scheduler and one disk. Reads end while compute goes on; compute learns of them when it looks."""
 
-    def __init__(self, scheduler: Scheduler, disk: Disk, clock: VirtualClock, log: EventLog) -> None:
+    def __init__(
+        self, scheduler: Scheduler, disk: Disk, clock: VirtualClock, log: EventLog, *, ask_ns: int = 0, take_ns: int = 0
+    ) -> None:
+        """`ask_ns` and `take_ns`: what each read costs the thread that computes, before it goes off and when it is seen."""
         self.scheduler = scheduler
         self.clock = clock
         self._recorder = Recorder(log)
         self._disk = disk
+        self._ask_ns, self._take_ns = ask_ns, take_ns
         self._coming: list[tuple[int, int]] = []
         for pool in scheduler.pools.values():
             pool.on_final = self._recorder.ticket
@@ -50,17 +54,17 @@ class Wire:
         while demand.missing(self.clock.now_ns(), keys):
             self._await_next()
         guarded = len(demand.slots) if keys is None else len(keys)
-        self._log_wait(demand, start_ns, position, guarded)
+        self._log_wait(demand, start_ns, position, guarded, guarded)
 
-    def wait_for_any(self, demand: Demand, keys: Sequence[int], *, position: int) -> list[int]:
-        """Those of `keys` that are there; moves the clock until there is one."""
+    def wait_for_some(self, demand: Demand, keys: Sequence[int], count: int, *, position: int) -> list[int]:
+        """Those of `keys` that are there; moves the clock until there are `count`."""
         self._land()
         start_ns = self.clock.now_ns()
-        while not (ready := [key for key in keys if is_ready(demand, key)]):
+        while len(ready := [key for key in keys if is_ready(demand, key)]) < count:
             demand.missing(self.clock.now_ns(), keys)
             self._await_next()
         if self.clock.now_ns() > start_ns:
-            self._log_wait(demand, start_ns, position, 1)
+            self._log_wait(demand, start_ns, position, count, len(ready))
         demand.missing(self.clock.now_ns(), ready)
         return ready
 
@@ -83,21 +87,27 @@ class Wire:
         self._pump()
 
     def _land(self) -> None:
-        """Tells the scheduler of the reads that have ended."""
-        now_ns = self.clock.now_ns()
-        while self._coming and self._coming[0][0] <= now_ns:
+        """Tells the scheduler of the reads that have ended; others may end while it is told."""
+        while self._coming and self._coming[0][0] <= self.clock.now_ns():
             ready_ns, number = heapq.heappop(self._coming)
-            self.scheduler.on_ready(number, ready_ns=ready_ns, now_ns=now_ns)
+            self._spend(self._take_ns)
+            self.scheduler.on_ready(number, ready_ns=ready_ns, now_ns=self.clock.now_ns())
 
     def _pump(self) -> None:
+        """Sends off what may go now, in one batch."""
+        orders = self.scheduler.issue(self.clock.now_ns())
+        self._spend(self._ask_ns * len(orders))
         now_ns = self.clock.now_ns()
-        for order in self.scheduler.issue(now_ns):
+        for order in orders:
             heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, order.num_bytes), order.number))
             self._recorder.submitted([order.ticket], len(self._coming))
 
-    def _log_wait(self, demand: Demand, start_ns: int, position: int, guarded: int) -> None:
+    def _spend(self, duration_ns: int) -> None:
+        self.clock.sleep_until(self.clock.now_ns() + duration_ns)
+
+    def _log_wait(self, demand: Demand, start_ns: int, position: int, guarded: int, consumed: int) -> None:
         end_ns = self.clock.now_ns()
-        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=guarded, consumed=guarded)
+        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=guarded, consumed=consumed)
 
 
 def is_ready(demand: Demand, key: int) -> bool:

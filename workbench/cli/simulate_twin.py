@@ -1,0 +1,165 @@
+"""`workbench simulate twin`, `sweep` and `validate`: the runtime on a virtual clock, and how far it is from the real one."""
+
+from pathlib import Path
+from typing import Any
+
+from cyclopts import App
+
+from workbench.cli.output import print_json, print_table
+from workbench.cli.simulated import Settings, result_of, rounded, show
+from workbench.cli.track import file_results
+from workbench.config import overlay, read_toml
+from workbench.paths import runs_folder
+from workbench.schema import METRICS
+
+_SHOWN = (
+    "e2e/decode_tps",
+    "e2e/tpot_p95_ms",
+    "routing/misses_per_token",
+    "routing/decode_hit_rate",
+    "overlap/exposed_wait_ms",
+    "overlap/hidden_fraction",
+    "e2e/demand_bytes_per_token",
+    "e2e/wasted_bytes_per_token",
+    "storage/expert_bandwidth_gbps",
+    "storage/expert_late_fraction",
+)
+
+
+def register(group: App) -> None:
+    """Adds the commands to `workbench simulate`."""
+    group.command(twin)
+    group.command(sweep)
+    group.command(validate)
+
+
+def twin(
+    source: str = "flash-next-like",
+    *,
+    envelope: str | None = None,
+    slots: int | None = None,
+    stages: str | None = None,
+    config: Path | None = None,
+    settings: Settings = (),
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Runs the runtime's scheduler and caches on a virtual clock: tokens/s and waits of a machine that is not here.
+
+    Example: workbench simulate twin --envelope m2-mini-256gb --slots 1000 --set twin.prefetch.kind=oracle
+
+    Parameters
+    ----------
+    source
+        A route trace (.parquet), or flash-next-like, independent, repeated, loop or scan.
+    envelope
+        Name of a file in data/envelopes, or a path.
+    slots
+        Records that the cache holds.
+    stages
+        A result folder whose run timed its stages, or a JSON file of stage times.
+    config
+        A TOML file with the settings of a twin's run; other options, then --set, lie over it.
+    settings
+        Any setting, e.g. twin.wave=barrier or token_ms=25; may be given again and again.
+    out
+        Folder for the result folder, instead of runs/.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.experiments.simulation import TwinRunConfig, simulate_twin
+
+    options = {"routes": {"source": source}, "envelope": envelope, "twin": {"num_slots": slots}, "stages": stages}
+    made = TwinRunConfig.build(overlay(read_toml(config) if config else {}, options), settings)
+    folder = simulate_twin(made, root=out)
+    result = result_of(folder)
+    if json:
+        print_json("twin", {"folder": str(folder.path), **result.model_dump(mode="json")})
+    else:
+        rows = [
+            {"metric": name, "value": f"{result.metrics[name]:.4g}", "unit": METRICS[name].unit}
+            for name in _SHOWN
+            if name in result.metrics
+        ]
+        print_table(rows, f"{made.envelope}, {made.twin.num_slots} slots, {made.twin.prefetch.label}, simulated")
+        show(folder, "estimates", "with the twin's errors where they are known", json=False)
+    file_results(out or runs_folder())
+
+
+def sweep(config: Path | None = None, *, settings: Settings = (), out: Path | None = None, json: bool = False) -> None:
+    """Runs a grid of twins over a pool of processes; the same command goes on after an interruption.
+
+    Example: workbench simulate sweep --set num_slots=[2000,4008,8000] --set envelopes=["m5-pro-2tb","usb-10gbps"]
+
+    Parameters
+    ----------
+    config
+        A TOML file with the grid; --set lies over it.
+    settings
+        Any setting, e.g. policies=["lru"]; may be given again and again.
+    out
+        Folder for the result folder, instead of runs/.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.experiments.sweep import SweepConfig, run_sweep
+
+    made = SweepConfig.build(read_toml(config) if config else {}, settings)
+    show(run_sweep(made, root=out), "sweep", "twins, simulated", json=json)
+    file_results(out or runs_folder())
+
+
+def validate(
+    *,
+    profile: str | None = None,
+    config: Path | None = None,
+    settings: Settings = (),
+    out: Path | None = None,
+    json: bool = False,
+) -> int:
+    """Runs the model live and in the twin, and says how far the twin errs; later simulations of the profile carry it.
+
+    Exit status: 0 fit, 1 unfit, 4 not shown to be fit.
+
+    Example: workbench simulate validate --set tokens=32
+
+    Parameters
+    ----------
+    profile
+        mini, where nothing is said, slice or flash-next.
+    config
+        A TOML file with the settings of a validation; other options, then --set, lie over it.
+    settings
+        Any setting, e.g. envelopes=["","usb-10gbps"] or cache_shares=[0.3]; may be given again and again.
+    out
+        Folder for the result folder, instead of runs/.
+    json
+        One JSON document instead of tables.
+    """
+    from workbench.experiments.twin_validation import TwinValidationConfig, validate_twin
+    from workbench.gates.traces import ensure_store
+
+    made = TwinValidationConfig.build(overlay(read_toml(config) if config else {}, {"profile": profile}), settings)
+    ensure_store(made.profile)
+    folder = validate_twin(made, root=out)
+    result = result_of(folder)
+    assert result.verdict is not None
+    if json:
+        print_json("validate", {"folder": str(folder.path), **result.model_dump(mode="json")})
+    else:
+        print_table([_run_row(row) for row in result.tables["runs"]], "live / twin")
+        print_table(rounded(result.tables["errors"]), "twin / live - 1")
+        print(f"\n**{result.verdict.outcome.value.upper()}** ({', '.join(result.verdict.codes)}). {result.verdict.summary}")
+        print("\nRests on:\n" + "\n".join(f"- {condition}" for condition in result.verdict.conditions))
+        print(f"\nresult folder: {folder.path}")
+    file_results(out or runs_folder())
+    return result.verdict.outcome.exit_code
+
+
+def _run_row(row: dict[str, Any]) -> dict[str, str]:
+    settings = {"disk": row["envelope"] or "this one", "cache": f"{row['cache_share']:.0%}", "policy": row["policy"]}
+    pairs = {
+        name: f"{row[f'live_{column}']:.3g} / {row[f'twin_{column}']:.3g}"
+        for name, column in (("hit rate", "hit_rate"), ("token, ms", "token_ms"), ("exposed wait, ms", "exposed_wait_ms"))
+    }
+    return {**settings, "wave": row["wave"], "family": row["family"], **pairs}

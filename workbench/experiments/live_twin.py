@@ -1,0 +1,85 @@
+"""The twin of a live run: the same routes, pages, cache and settings, and nothing that the live run measured."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from workbench.errors import BadInput
+from workbench.experiments.trace import ROUTES_NAME
+from workbench.model.ngram import NgramContext, row_ids
+from workbench.runtime.budget import plan_cache
+from workbench.runtime.engine import RuntimeConfig, cache_limits
+from workbench.schema import EventLog, RunFolder, read_routes
+from workbench.schema.envelopes import Envelope
+from workbench.simulate.passes import Pass, passes
+from workbench.simulate.stages import StageTimes
+from workbench.simulate.twin import Twin, TwinConfig
+from workbench.stores import Store, open_store
+
+_LAYER_SHIFT = 40
+"""Keeps the pages of several PLE layers apart."""
+_IMITATED = {"ple": "early", "queue": "lanes", "readback": "ids", "prefetch": "nothing", "split_components": False}
+"""Settings that the twin knows one value of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinInputs:
+    """What a twin gets of a live run."""
+
+    config: TwinConfig
+    """From the run's settings and its store."""
+    passes: tuple[Pass, ...]
+    """From its routes and tokens."""
+
+    def replay(self, stages: StageTimes, envelope: Envelope) -> pl.DataFrame:
+        """Events of the twin."""
+        return Twin(self.config, stages, envelope, EventLog()).run(self.passes).frame()
+
+
+def twin_inputs(live: RunFolder, runtime: RuntimeConfig, store_path: Path) -> TwinInputs:
+    """The inputs of a trace run's twin; prompts must have run token by token.
+
+    Raises BadInput on settings that the twin does not imitate.
+    """
+    for name, value in _IMITATED.items():
+        if getattr(runtime, name) != value:
+            raise BadInput(f"runtime.{name}: the twin imitates {value!r} only")
+    store = open_store(store_path)
+    least, most = cache_limits(store)
+    budget = plan_cache(least, most, most.num_bytes if runtime.cache_bytes is None else runtime.cache_bytes)
+    frame, _ = read_routes(live.artifacts / ROUTES_NAME)
+    config = TwinConfig(
+        num_slots=budget.num_slots,
+        policy=runtime.policy,
+        record_bytes=store.geometry.record_bytes,
+        num_experts=store.geometry.num_experts,
+        wave=runtime.wave,
+        depth=runtime.expert_depth,
+        ple_slots=max(1, budget.num_pages),
+    )
+    return TwinInputs(config=config, passes=tuple(_with_pages(frame, store)))
+
+
+def _with_pages(frame: pl.DataFrame, store: Store) -> Iterator[Pass]:
+    """Passes token by token with the pages that their tokens' rows lie in."""
+    tokens = frame.filter(layer=frame["layer"].min()).sort("request", "position")
+    needed = {
+        int(request): _pages_by_token(rows["token_id"].to_numpy(), store)
+        for (request,), rows in tokens.group_by("request", maintain_order=True)
+    }
+    for each in passes(frame, store.geometry.num_experts, tile=1):
+        by_layer = needed[each.request]
+        yield replace(each, pages={layer: keys[each.position] for layer, keys in by_layer.items()})
+
+
+def _pages_by_token(tokens: np.ndarray, store: Store) -> dict[int, list[tuple[int, ...]]]:
+    """By PLE layer, the keys of each token's pages, ascending."""
+    made = {}
+    for place, layer in enumerate(store.geometry.ple_layers):
+        rows = row_ids(store.geometry, place, tokens.astype(np.int64), NgramContext(store.geometry))
+        pages, _ = store.ngrams[layer].locate(rows)
+        made[layer] = [tuple(np.unique(keys).tolist()) for keys in pages + (place << _LAYER_SHIFT)]
+    return made

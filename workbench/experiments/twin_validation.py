@@ -1,0 +1,170 @@
+"""Validates the twin: live runs, each with stage times measured right before it, beside what the twin makes of their routes.
+
+The twin gets routes, settings, an envelope and stage times; it never sees a live run's events.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import Field
+
+from workbench.analysis.twin_errors import ARM, decoded, error_row, error_table, judge_twin
+from workbench.config import Config
+from workbench.experiments.disk_probe import probe_envelope
+from workbench.experiments.live_twin import twin_inputs
+from workbench.experiments.simulation import load_envelope
+from workbench.experiments.stage_timing import TimingPlan, time_stages
+from workbench.experiments.trace import TraceConfig, record_trace
+from workbench.paths import runs_folder, store_folder
+from workbench.plots.style import save_figure
+from workbench.plots.twin import error_figure
+from workbench.progress import progress
+from workbench.runtime.engine import RuntimeConfig, cache_limits
+from workbench.runtime.sampling import SamplingConfig
+from workbench.schema import Evidence, RunFolder, read_events
+from workbench.schema.envelopes import Envelope
+from workbench.simulate.twin import Wave
+from workbench.stores import open_store
+
+_FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "question_answer")
+_TIMED_FAMILY = "prose"
+_CONDITIONS = (
+    "prompts ran token by token: prefill modes are not imitated",
+    "what a read costs the computing thread was fitted on runs with the smallest cache, never on those compared",
+)
+
+
+class LiveCase(Config):
+    """One live run to imitate."""
+
+    family: str
+    """Prompts are the first held-out ones of this family."""
+    cache_share: float = Field(gt=0, le=1)
+    """Slots as a share of all records."""
+    policy: str
+    """Eviction policy."""
+    wave: Wave
+    """As of a runtime."""
+    envelope: str = ""
+    """Disk that the reads are slowed to; empty: this disk at its own speed."""
+
+
+class TwinValidationConfig(Config):
+    """Which live runs, and how near the twin must be."""
+
+    profile: str = "mini"
+    """Which model and store."""
+    envelopes: tuple[str, ...] = ("", "m2-mini-256gb", "usb-10gbps")
+    """Disks; empty: this one at its own speed. The others are emulated over cached files."""
+    cache_shares: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6)
+    """Slots as shares of all records; every disk with every share is one live run."""
+    policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
+    """Eviction policies, in turn."""
+    waves: tuple[Wave, ...] = (4, "barrier", 1, "all")
+    """Waves, in turn."""
+    requests: int = Field(2, ge=1)
+    """Prompts of a live run."""
+    tokens: int = Field(48, ge=2)
+    """Tokens decoded of each."""
+    timing_tokens: int = Field(48, ge=2)
+    """Tokens of each run that times stages."""
+    attribution_tokens: int = Field(16, ge=1)
+    """Tokens whose stages are timed one by one."""
+    probe_s: float = Field(0.4, gt=0)
+    """Seconds of each of the four probes of this disk before a run at its own speed."""
+    max_error: float = Field(0.20, gt=0)
+    """Mean absolute error of hits, token time and exposed wait that a fit twin may have."""
+    min_runs: int = Field(9, ge=1)
+    """Live runs that a fit twin needs."""
+    seed: int = 0
+    """Of the sampled tokens."""
+
+    def cases(self) -> Iterator[LiveCase]:
+        """Every live run; policies and waves change from one to the next, so that none goes with one share or disk."""
+        number = 0
+        for disk, envelope in enumerate(self.envelopes):
+            for place, share in enumerate(self.cache_shares):
+                yield LiveCase(
+                    family=_FAMILIES[number % len(_FAMILIES)],
+                    cache_share=share,
+                    policy=self.policies[(place + disk) % len(self.policies)],
+                    wave=self.waves[(place + 2 * disk) % len(self.waves)],
+                    envelope=envelope,
+                )
+                number += 1
+
+
+def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> RunFolder:
+    """Runs every case live and in the twin; the folder holds all runs, the table of errors, a figure and the verdict."""
+    cases = list(config.cases())
+    for envelope in config.envelopes:
+        if envelope:
+            load_envelope(envelope)
+    folder = RunFolder.create(
+        root or runs_folder(), "simulate", config, profile=config.profile, evidence=Evidence.SIMULATED, tags={"arm": ARM}
+    )
+    with folder, progress("live runs", len(cases)) as advance:
+        rows = []
+        for number, case in enumerate(cases):
+            rows.append(_run_case(config, case, number, folder.path / "runs"))
+            advance(1)
+        _finish(config, rows, folder)
+    return folder
+
+
+def _finish(config: TwinValidationConfig, rows: list[dict[str, Any]], folder: RunFolder) -> None:
+    pl.DataFrame(rows).write_parquet(folder.artifacts / "runs.parquet")
+    source = f"{config.profile}, {len(rows)} live runs"
+    save_figure(error_figure(rows, config.max_error, source), folder.artifacts / "figures" / "errors.png")
+    verdict = judge_twin(rows, max_error=config.max_error, min_runs=config.min_runs, conditions=_CONDITIONS)
+    folder.finish(verdict=verdict, tables={"errors": error_table(rows), "runs": rows})
+
+
+def _run_case(config: TwinValidationConfig, case: LiveCase, number: int, root: Path) -> dict[str, Any]:
+    """Probe, stage timing, live run, twin: one row."""
+    store = store_folder(config.profile)
+    runtime = _runtime(case, store)
+    envelope = load_envelope(case.envelope) if case.envelope else probe_envelope(store, runtime, config.probe_s)
+    timing = _recording(config, case, number, runtime).model_copy(
+        update={"requests": 1, "tokens": config.timing_tokens, "split": "train", "families": (_TIMED_FAMILY,)}
+    )
+    stages = time_stages(TimingPlan(recording=timing, attribution_tokens=config.attribution_tokens), envelope, root)
+    live = record_trace(_recording(config, case, number, runtime), root=root)
+    twin = twin_inputs(live, runtime, store).replay(stages, envelope)
+    errors = error_row(decoded(read_events(live.path / "events.parquet")), decoded(twin))
+    measured = {"ask_us": stages.ask_us, "take_us": stages.take_us} | _disk_columns(envelope)
+    return {**case.model_dump(mode="json"), "wave": str(case.wave), **errors, **measured, "run": live.path.name}
+
+
+def _runtime(case: LiveCase, store: Path) -> RuntimeConfig:
+    least, most = cache_limits(open_store(store))
+    num_slots = max(least.num_slots, round(case.cache_share * most.num_slots))
+    values = {
+        "cache_bytes": num_slots * most.stride_bytes + 4 * least.num_pages * least.page_bytes,
+        "policy": case.policy,
+        "wave": case.wave,
+        "prefill": "micro",
+        "envelope": case.envelope,
+        # an emulated disk must not wait for the real one
+        "uncached": not case.envelope,
+    }
+    return RuntimeConfig.build(values)
+
+
+def _recording(config: TwinValidationConfig, case: LiveCase, number: int, runtime: RuntimeConfig) -> TraceConfig:
+    return TraceConfig(
+        profile=config.profile,
+        requests=config.requests,
+        tokens=config.tokens,
+        families=(case.family,),
+        tile=1,
+        sampling=SamplingConfig(temperature=0.8, top_p=0.95, seed=config.seed + number * config.requests),
+        runtime=runtime,
+    )
+
+
+def _disk_columns(envelope: Envelope) -> dict[str, float]:
+    names = ("latency_us", "stream_gbps", "bandwidth_gbps", "iops")
+    return {f"disk_{name}": getattr(envelope, name) for name in names}
