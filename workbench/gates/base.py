@@ -53,8 +53,8 @@ class Gate:
     """`b_locality`; the first letter is the gate's."""
     question: str
     """What it answers, in one sentence."""
-    evidence: Evidence
-    """What its verdict rests on."""
+    evidence: Evidence | Callable[[Any], Evidence]
+    """What its verdict rests on, where that depends on its configuration a function of it."""
     config: type[GateConfig]
     """Its configuration."""
     smoke_settings: Mapping[str, Any]
@@ -81,6 +81,10 @@ class Gate:
     def kind(self) -> str:
         """Kind of its result folders, `gate_b`."""
         return f"gate_{self.name[0]}"
+
+    def evidence_of(self, config: GateConfig) -> Evidence:
+        """What the verdict of a run at `config` rests on."""
+        return self.evidence if isinstance(self.evidence, Evidence) else self.evidence(config)
 
     def configure(self, *, profile: str = "mini", smoke: bool = False, settings: Sequence[str] = ()) -> GateConfig:
         """Its configuration: defaults, then what smoke changes, then `key=value` settings."""
@@ -147,7 +151,8 @@ def run_gate(
 
 def _run(gate: Gate, config: GateConfig, stage: Stage, root: Path, conditions: Sequence[str]) -> RunFolder:
     tags = {"gate": gate.letter, "stage": stage.key[:12], "smoke": str(config.smoke).lower()}
-    with RunFolder.create(root, gate.kind, config, profile=config.profile, evidence=gate.evidence, tags=tags) as folder:
+    evidence = gate.evidence_of(config)
+    with RunFolder.create(root, gate.kind, config, profile=config.profile, evidence=evidence, tags=tags) as folder:
         stage.write(folder)
         findings = gate.run(config, folder)
         folder.finish(

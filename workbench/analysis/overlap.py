@@ -1,0 +1,57 @@
+"""What overlap is judged by, from a run's events: a decoded token's time, its exposed waits and what its reads gave."""
+
+import math
+from typing import Any
+
+import polars as pl
+
+from workbench.analysis.run_metrics import union_ns
+from workbench.units import GB, NS_PER_MS, NS_PER_S
+
+DECODE_SCHEMA: dict[str, Any] = {
+    # mean interval between decoded tokens
+    "token_ms": pl.Float64,
+    # of it, compute stood still for records, and for n-gram pages
+    "expert_wait_ms": pl.Float64,
+    "ple_wait_ms": pl.Float64,
+    # at least one demanded record was on its way
+    "io_ms": pl.Float64,
+    "readback_ms": pl.Float64,
+    # bytes of records (not of windows) over the time in which any was on its way
+    "useful_gbps": pl.Float64,
+    # demanded and wasted bytes, records and pages, a token
+    "demand_bytes": pl.Float64,
+    "wasted_bytes": pl.Float64,
+    "misses": pl.Float64,
+    "page_misses": pl.Float64,
+}
+"""Measures of one run, each a token except the rate; NaN where there is nothing to measure."""
+
+
+def decode_measures(events: pl.DataFrame) -> dict[str, float]:
+    """Of the intervals that decode rates count: from the end of the first decoded token to that of the last."""
+    decode = events.filter(phase="decode")
+    tokens = decode.filter(kind="token").sort("t_ns")
+    if tokens.height < 2:
+        return dict.fromkeys(DECODE_SCHEMA, math.nan)
+    count, first, last = tokens.height - 1, tokens["t_ns"][0], tokens["t_ns"][-1]
+    inside = decode.filter(pl.col("t_ns").is_between(first, last))
+    waits = inside.filter(kind="wait")
+    tickets = inside.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed")).drop_nulls("ready_ns")
+    wasted = tickets.filter(outcome="unused")["logical_bytes"].sum()
+    demands = inside.filter(kind="demand")
+    read = tickets.filter(pl.col("store") == "expert", pl.col("outcome") != "unused")
+    io_ns = union_ns(read["submit_ns"].to_numpy(), read["ready_ns"].to_numpy())
+    per_ms = 1 / NS_PER_MS / count
+    return {
+        "token_ms": (last - first) * per_ms,
+        "expert_wait_ms": waits.filter(store="expert")["duration_ns"].sum() * per_ms,
+        "ple_wait_ms": waits.filter(store="ple")["duration_ns"].sum() * per_ms,
+        "io_ms": io_ns * per_ms,
+        "readback_ms": inside.filter(kind="readback")["duration_ns"].sum() * per_ms,
+        "useful_gbps": read["logical_bytes"].sum() / GB / (io_ns / NS_PER_S) if io_ns else math.nan,
+        "demand_bytes": (tickets["logical_bytes"].sum() - wasted) / count,
+        "wasted_bytes": wasted / count,
+        "misses": demands.filter(store="expert")["misses"].sum() / count,
+        "page_misses": demands.filter(store="ple")["misses"].sum() / count,
+    }
