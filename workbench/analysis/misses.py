@@ -106,3 +106,19 @@ def curve_by_capacity(curve: pl.DataFrame) -> pl.DataFrame:
 def miss_ratio(routes: Routes, missed: Array, control: Routes, control_missed: Array, resampler: Resampler) -> Estimate:
     """Misses per decoded token over those of a control with the same tokens, resampled together."""
     return resampler.estimate(ratio_of, by_request(routes, missed), by_request(control, control_missed))
+
+
+def belady_gap(routes: Routes, missed: dict[tuple[str, str, float], Array], resampler: Resampler) -> pl.DataFrame:
+    """Misses of each policy over Belady's at the same capacity, on the measured trace; `missed` is that of `miss_curve`.
+
+    A capacity at which Belady misses nothing has no row.
+    """
+    rows = []
+    for (trace, policy, fraction), counts in missed.items():
+        best = missed.get((trace, "belady", fraction))
+        if trace == "measured" and policy != "belady" and best is not None and by_request(routes, best).any():
+            ratio = miss_ratio(routes, counts, routes, best, resampler)
+            rows.append((policy, fraction, float(ratio.value), float(ratio.low), float(ratio.high)))
+    names = ("fraction", "gap", "gap_low", "gap_high")
+    schema = {"policy": pl.String, **dict.fromkeys(names, pl.Float64)}
+    return pl.DataFrame(rows, schema, orient="row").sort("policy", "fraction")

@@ -16,10 +16,14 @@ from workbench.analysis import locality_tables as tables
 from workbench.analysis.bootstrap import Estimate, Resampler
 from workbench.analysis.draws import drawn_union, popularity_draws, uniform_draws, uniform_usage
 from workbench.analysis.locality import LocalitySums, locality_sums
-from workbench.analysis.misses import by_step, curve_by_capacity, miss_curve, miss_ratio
+from workbench.analysis.misses import belady_gap, by_step, miss_curve, miss_ratio
 from workbench.analysis.routes import Array, Routes, routes_of
+from workbench.analysis.slot_value import slot_value_table
 from workbench.errors import BadInput
+from workbench.experiments.simulation import LoadedRoutes
+from workbench.experiments.stalls import StallConfig, stall_table
 from workbench.experiments.trace import TraceConfig
+from workbench.gates.b_locality_evidence import save_evidence, shown_tables
 from workbench.gates.base import Findings, Gate, GateConfig
 from workbench.gates.traces import TraceSource, profile_geometry
 from workbench.geometry import Geometry
@@ -41,9 +45,11 @@ class LocalityConfig(GateConfig):
     fractions: tuple[float, ...] = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 0.50, 0.75, 1.0)
     """Cache capacities to replay, as shares of all records."""
     policies: tuple[str, ...] = ("lru", "lfru", "belady")
-    """Cache policies to replay; `lfru` is always among them."""
+    """Cache policies to replay; `lfru` and `belady` are always among them."""
     keep_cache: bool = True
     """Whether a request finds what the one before left in the cache, as in one session; false empties it each time."""
+    stalls: StallConfig = StallConfig()
+    """Simulations of what a token waits for a byte."""
     resamples: int = Field(default=2000, ge=100)
     """Bootstrap resamples of the requests."""
     min_requests: int = 40
@@ -88,7 +94,7 @@ class Measures:
     acceptance: Estimate
     """The smallest acceptance needed over the block sizes."""
     tables: Mapping[str, pl.DataFrame]
-    """By name: overlap, unions, acceptance, break_even, unique, reuse, reuse_within, skew, misses."""
+    """By name: overlap, unions, acceptance, break_even, unique, reuse, reuse_within, skew, misses, belady_gap, slot_value."""
     metrics: Mapping[str, float]
     """Names of the registry."""
     misses_by_step: Array
@@ -100,7 +106,7 @@ def measure(routes: Routes, config: LocalityConfig, record_bytes: int) -> Measur
     resampler = Resampler(routes.num_requests, num_resamples=config.resamples, seed=config.seed)
     sums = locality_sums(routes)
     controls = {UNIFORM: uniform_draws(routes, config.seed), POPULARITY: popularity_draws(routes, config.seed)}
-    policies = tuple(dict.fromkeys((*config.policies, "lfru")))
+    policies = tuple(dict.fromkeys((*config.policies, "lfru", "belady")))
     traces = [(MEASURED, routes, policies), *((name, control, ("lfru",)) for name, control in controls.items())]
     with progress("replaying caches", (len(policies) + len(controls)) * len(config.capacities)) as advance:
         curve, missed = miss_curve(
@@ -108,7 +114,12 @@ def measure(routes: Routes, config: LocalityConfig, record_bytes: int) -> Measur
         )
     lfru = {name: missed[name, "lfru", config.at_fraction] for name, *_ in traces}
     ratios = {name: miss_ratio(routes, lfru[MEASURED], controls[name], lfru[name], resampler) for name in controls}
-    made = _tables(routes, sums, resampler) | {"misses": curve}
+    caches = {
+        "misses": curve,
+        "belady_gap": belady_gap(routes, missed, resampler),
+        "slot_value": slot_value_table(routes, config.at_fraction, resampler),
+    }
+    made = _tables(routes, sums, resampler) | caches
     return Measures(
         miss_ratio=ratios[UNIFORM],
         miss_ratio_popularity=ratios[POPULARITY],
@@ -216,27 +227,6 @@ def _range(estimate: Estimate) -> str:
     return f"{float(estimate.value):.2f} ({float(estimate.low):.2f} to {float(estimate.high):.2f})"
 
 
-def save_evidence(measures: Measures, config: LocalityConfig, source: str, artifacts: Path) -> None:
-    """Every table as parquet and every figure as PNG."""
-    from workbench.plots import locality as plots
-    from workbench.plots.style import save_figure
-
-    made = measures.tables
-    figures = {
-        "misses": plots.miss_figure(made["misses"], config.at_fraction, source),
-        "unions": plots.union_figure(made["unions"], source),
-        "acceptance": plots.acceptance_figure(made["acceptance"], config.max_acceptance, source),
-        "overlap": plots.overlap_figure(made["overlap"], source),
-        "reuse": plots.reuse_figure(made["reuse"], source),
-        "skew": plots.skew_figure(made["skew"], tables.HOT_SHARE, source),
-    }
-    for name, figure in figures.items():
-        save_figure(figure, artifacts / "figures" / f"{name}.png")
-    (artifacts / "tables").mkdir(exist_ok=True)
-    for name, table in made.items():
-        table.write_parquet(artifacts / "tables" / f"{name}.parquet")
-
-
 def _run(config: LocalityConfig, folder: RunFolder) -> Findings:
     path = config.source.obtain(folder.path.parent.parent)
     frame, shape = read_routes(path)
@@ -245,7 +235,8 @@ def _run(config: LocalityConfig, folder: RunFolder) -> Findings:
     routes = routes_of(frame, num_experts=shape["num_experts"])
     measures = measure(routes, config, geometry.record_bytes)
     source = f"{config.profile}, {routes.num_requests} requests, {int(routes.decoded_tokens.sum()):,} decoded tokens"
-    save_evidence(measures, config, source, folder.artifacts)
+    made = {**measures.tables, "stalls": _stalls(frame, routes, config, geometry.record_bytes)}
+    save_evidence(made, at_fraction=config.at_fraction, max_acceptance=config.max_acceptance, source=source, to=folder.artifacts)
     return Findings(
         criteria=criteria_of(measures, config),
         summary=_summary(measures),
@@ -254,17 +245,15 @@ def _run(config: LocalityConfig, folder: RunFolder) -> Findings:
         enables=("gate F is not rejected",),
         metrics=measures.metrics,
         per_token={"routing/misses_per_token": measures.misses_by_step.tolist()},
-        tables=_shown(measures.tables),
+        tables=shown_tables(made),
         tags={"requests": str(routes.num_requests), "trace": str(path)},
     )
 
 
-def _shown(made: Mapping[str, pl.DataFrame]) -> dict[str, list[dict[str, Any]]]:
-    """Tables small enough for people; the reuse distances stay in their file."""
-    ratios = made["break_even"].select("block", "byte_ratio", tau=pl.format("tau {}", "tau"))
-    by_tau = ratios.pivot("tau", index="block", values="byte_ratio")
-    shown = {**made, "break_even": by_tau, "misses": curve_by_capacity(made["misses"])}
-    return {name: table.to_dicts() for name, table in shown.items() if name != "reuse"}
+def _stalls(frame: pl.DataFrame, routes: Routes, config: LocalityConfig, record_bytes: int) -> pl.DataFrame:
+    loaded = LoadedRoutes(frame=frame, num_layers=routes.num_layers, num_experts=routes.num_experts, profile=config.profile)
+    with progress("stalls") as advance:
+        return stall_table(loaded, config.stalls, record_bytes=record_bytes, advance=advance)
 
 
 def _check_geometry(shape: Mapping[str, int], geometry: Geometry, profile: str, path: Path) -> None:
@@ -282,7 +271,7 @@ GATE = Gate(
     question="Do routes repeat enough for a cache or a block of tokens to save bytes?",
     evidence=Evidence.TRACE,
     config=LocalityConfig,
-    smoke_settings={"requests": 6, "tokens": 24, "fractions": (0.1, 0.25, 0.5), "resamples": 500},
+    smoke_settings={"requests": 6, "tokens": 24, "fractions": (0.1, 0.25, 0.5), "resamples": 500, "stalls": {"requests": 1}},
     module=__name__,
     shown={
         "unions": "Distinct experts a layer over B tokens (trace)",

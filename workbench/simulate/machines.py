@@ -1,0 +1,100 @@
+"""The twin's tokens/s on machines that were reported on: one estimate and the ends of what is not known."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from workbench.schema import EventLog
+from workbench.schema.envelopes import Envelope
+from workbench.simulate.passes import Pass, blocks
+from workbench.simulate.planner import COMMITTED, PASS_COST_PER_DRAFT, Machine, plan
+from workbench.simulate.stages import StageTimes
+from workbench.simulate.synthetic import FLASH_NEXT_LIKE, synthetic_routes
+from workbench.simulate.twin import Twin, TwinConfig, Wave
+from workbench.units import NS_PER_S
+
+NUM_TOKENS = 320
+"""Accepted tokens of the session; the first `NUM_WARM` fill the cache and are not counted."""
+NUM_WARM = 128
+_LATENCY_US = 60.0
+_IOPS = 200_000.0
+"""Of a machine's own disk, where its entry gives bandwidth only; a record takes many times both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumed:
+    """Where in the ranges of a machine the twin runs."""
+
+    at: float
+    """0: slowest disk, longest compute, fewest slots and tokens committed; 1: the other ends; between: geometric mean."""
+    wave: Wave
+    """When missing experts run."""
+
+
+ENDS = {
+    "low": Assumed(at=0.0, wave="barrier"),
+    "middle": Assumed(at=0.5, wave="barrier"),
+    "high": Assumed(at=1.0, wave=1),
+}
+"""Engines that were reported on wait for a layer's misses before its experts run; only the high end overlaps them."""
+
+
+def session_keys(seed: int = 0) -> np.ndarray:
+    """Records of a Flash-Next-like session, `[tokens, layers, top_k]`."""
+    routes = synthetic_routes(FLASH_NEXT_LIKE, num_requests=1, num_tokens=NUM_TOKENS, seed=seed)[0]
+    return routes.astype(np.int64) + np.arange(FLASH_NEXT_LIKE.num_layers)[:, None] * FLASH_NEXT_LIKE.num_experts
+
+
+def twin_tps(machine: Machine, assumed: Assumed, keys: np.ndarray) -> float:
+    """Tokens/s of the twin over what follows the warm-up, LRU, drafts verified in blocks."""
+    committed = _between(COMMITTED[machine.mtp_depth], assumed.at)
+    token_ms = _between(machine.compute_ms[::-1], assumed.at) * (1 + PASS_COST_PER_DRAFT * machine.mtp_depth)
+    slots = _between(plan(machine).num_slots, assumed.at)
+    config = TwinConfig(num_slots=round(slots), policy="lru", wave=assumed.wave, num_experts=FLASH_NEXT_LIKE.num_experts)
+    passes = list(blocks(keys, drafts=machine.mtp_depth, committed=committed))
+    stages = StageTimes.uniform(FLASH_NEXT_LIKE.num_layers, token_ms)
+    envelope = _envelope(machine, _between(machine.ssd_gbps, assumed.at))
+    return _tps(Twin(config, stages, envelope, EventLog()).run(passes).frame(), passes)
+
+
+def beside_reports(machine: Machine, keys: np.ndarray) -> dict[str, float | str | bool]:
+    """One row of the table: report, the twin's estimate with its error, its range and whether that covers the report."""
+    if machine.reported_tps is None:
+        raise ValueError(f"nothing was reported of {machine.name}")
+    low, middle, high = (twin_tps(machine, assumed, keys) for assumed in ENDS.values())
+    least, most = machine.reported_tps
+    reported = (least * most) ** 0.5
+    return {
+        "machine": machine.name,
+        "reported_tps": reported,
+        "twin_tps": middle,
+        "error_percent": 100 * (middle / reported - 1),
+        "twin_low_tps": low,
+        "twin_high_tps": high,
+        "covered": low <= most and least <= high,
+    }
+
+
+def _between(ends: tuple[float, float], at: float) -> float:
+    return ends[0] ** (1 - at) * ends[1] ** at
+
+
+def _envelope(machine: Machine, gbps: float) -> Envelope:
+    return Envelope(
+        name=machine.name,
+        device=machine.device,
+        source=machine.source,
+        latency_us=_LATENCY_US,
+        stream_gbps=gbps,
+        bandwidth_gbps=gbps,
+        iops=_IOPS,
+    )
+
+
+def _tps(events: pl.DataFrame, passes: list[Pass]) -> float:
+    """Committed tokens over the time of the passes that begin behind the warm-up."""
+    counted = events.filter(pl.col("kind") == "token").with_row_index()
+    first = next(index for index, each in enumerate(passes) if each.position >= NUM_WARM)
+    counted = counted.filter(pl.col("index") >= first)
+    return float(counted["value"].sum()) * NS_PER_S / int(counted["duration_ns"].sum())
