@@ -26,7 +26,7 @@ def run_events(
         start = position * TOKEN_NS
         where = {"request": 0, "phase": "decode", "position": position, "layer": 1, "store": "expert"}
         ids = sorted(random.choice(32, TOP_K, replace=False).tolist())
-        log.add(start, "readback", identity=fingerprint(ids), duration_ns=1, **where | {"store": None})
+        log.add(start, "route", identity=fingerprint(ids), **where | {"store": None})
         ran = executed(position, ids) if executed else ids
         log.add(start, "demand", identity=fingerprint(ran), hits=TOP_K - 1, joined=0, misses=1, **where)
         beside = position % 2 == 0 and predicted + wasted > 0

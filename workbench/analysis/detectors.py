@@ -142,7 +142,7 @@ def _bytes_per_token(decode: pl.DataFrame) -> tuple[float, float]:
 def _foreign_ids_executed(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """Experts ran that the native router had not chosen: the router's and the demanded keys have other fingerprints."""
     keys = ["request", "phase", "position", "layer"]
-    routed = events.filter((pl.col("kind") == "readback") & pl.col("identity").is_not_null()).select(*keys, "identity")
+    routed = events.filter(pl.col("kind") == "route").select(*keys, "identity")
     demands = events.filter((pl.col("kind") == "demand") & pl.col("identity").is_not_null())
     # a union larger than the pool is demanded in passes; fingerprints of disjoint sets add up
     ran = demands.group_by(keys).agg(pl.col("identity").sum())

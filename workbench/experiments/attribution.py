@@ -93,10 +93,10 @@ def attribute(engine: StreamedEngine, session: Session, num_tokens: int) -> None
     clock = StageClock(engine.log)
     model = engine.model
     engine.model = _TimedModel(model, clock)  # type: ignore[assignment]
-    engine.experts.timed = clock.run
+    engine.experts.waves.timed = clock.run
     try:
         token = int(np.argmax(np.array(session.state.arrays["logits"])[0]))
         for _ in range(num_tokens):
             token = int(np.argmax(session.decode(token, PHASE)))
     finally:
-        engine.model, engine.experts.timed = model, None
+        engine.model, engine.experts.waves.timed = model, None

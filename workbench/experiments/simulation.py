@@ -15,10 +15,10 @@ from workbench.analysis.twin_errors import decoded
 from workbench.analysis.twin_trust import estimates, trust
 from workbench.config import Config
 from workbench.errors import BadInput
-from workbench.paths import data_folder, runs_folder
+from workbench.paths import runs_folder
 from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_routes
-from workbench.schema.envelopes import Envelope
+from workbench.schema.envelopes import load_envelope
 from workbench.simulate import planted
 from workbench.simulate.events import route_events, route_frame
 from workbench.simulate.passes import in_turns, passes
@@ -201,16 +201,6 @@ def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
         tables = {"estimates": estimates(decoded(frame), trusted)}
         folder.finish(metrics=run_metrics(frame), per_token=token_series(frame), tables=tables, tags={"twin": trusted.statement})
     return folder
-
-
-def load_envelope(name: str) -> Envelope:
-    """An envelope by the name of a bundled one or by its path. Raises BadInput when there is none."""
-    if name.endswith(".json"):
-        return Envelope.from_json(Path(name))
-    bundled = sorted(path.stem for path in (data_folder() / "envelopes").glob("*.json"))
-    if name not in bundled:
-        raise BadInput(f"no envelope {name!r}; bundled are {', '.join(bundled)}, or give a path ending in .json")
-    return Envelope.from_json(data_folder() / "envelopes" / f"{name}.json")
 
 
 def load_stages(config: TwinRunConfig, num_layers: int) -> StageTimes:

@@ -10,6 +10,7 @@ from workbench.readers.mmap import MmapReader
 from workbench.readers.null import NullReader
 from workbench.readers.paced import PacedReader
 from workbench.readers.pread import PreadConfig, PreadReader
+from workbench.readers.shuffled import ShuffledReader
 from workbench.readers.timed import TimedReader
 from workbench.readers.uring import UringConfig, UringReader
 
@@ -30,6 +31,7 @@ __all__ = [
     "Read",
     "Reader",
     "RealClock",
+    "ShuffledReader",
     "TimedReader",
     "UringConfig",
     "UringReader",

@@ -72,6 +72,8 @@ class Completion:
     error: OSError | None = None
     check_ns: int = 0
     """Time that its checksums took, ended before `ready_ns`."""
+    together: int = 1
+    """Reads that its call carried."""
 
 
 class Reader(ABC):

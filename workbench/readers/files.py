@@ -109,7 +109,7 @@ def outcome(run: Sequence[Read], got: int, error: OSError | None) -> list[Comple
         if read.checksums and wrong is None:
             wrong = read.check()
             ready_ns = time.monotonic_ns()
-        done.append(Completion(read.key, read.submit_ns, ready_ns, wrong, ready_ns - arrived_ns))
+        done.append(Completion(read.key, read.submit_ns, ready_ns, wrong, ready_ns - arrived_ns, len(run)))
         got -= read.num_bytes
     return done
 

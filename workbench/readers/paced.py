@@ -2,7 +2,8 @@
 
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.readers.base import Completion, Read, Reader
@@ -10,16 +11,57 @@ from workbench.readers.clock import Clock, RealClock, end_ns, left_s
 from workbench.readers.disk import Disk
 
 
+class _Pace:
+    """When the modelled disk would have done each read: a lane's next read starts when one of those before has ended."""
+
+    def __init__(self, disk: Disk, depth: Mapping[str, int] | None) -> None:
+        self._disk, self._depth = disk, depth
+        self._waiting: dict[str, deque[tuple[int, int]]] = {}
+        self._flying: list[tuple[int, int, int, str]] = []
+        self._in_lane: dict[str, int] = {}
+        self._order = itertools.count()
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next read will be done; None: nothing flies."""
+        return self._flying[0][0] if self._flying else None
+
+    def submit(self, read: Read, now_ns: int) -> None:
+        """A read is asked for; `advance` to this time first."""
+        lane = read.lane if self._depth is not None else ""
+        if self._depth is None or self._in_lane.get(lane, 0) < self._depth[lane]:
+            self._start(read.key, read.num_bytes, lane, now_ns)
+        else:
+            self._waiting.setdefault(lane, deque()).append((read.key, read.num_bytes))
+
+    def advance(self, now_ns: int) -> list[tuple[int, int]]:
+        """Key and time of the reads that are done by now; what waited for them takes off at these times."""
+        done = []
+        while self._flying and self._flying[0][0] <= now_ns:
+            due_ns, _, key, lane = heapq.heappop(self._flying)
+            self._in_lane[lane] -= 1
+            done.append((key, due_ns))
+            if waiting := self._waiting.get(lane):
+                self._start(*waiting.popleft(), lane, due_ns)
+        return done
+
+    def _start(self, key: int, num_bytes: int, lane: str, start_ns: int) -> None:
+        self._in_lane[lane] = self._in_lane.get(lane, 0) + 1
+        heapq.heappush(self._flying, (self._disk.ready_ns(start_ns, num_bytes), next(self._order), key, lane))
+
+
 class PacedReader(Reader):
     """Holds every completion of `inner` until the modelled disk would have been done."""
 
-    def __init__(self, inner: Reader, disk: Disk, clock: Clock | None = None) -> None:
+    def __init__(self, inner: Reader, disk: Disk, depth: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:
+        """`depth`: most reads that the modelled disk has at once, by lane; without it, it has all of them."""
         self._inner = inner
-        self._disk = disk
         self._clock = clock or RealClock()
+        self._pace = _Pace(disk, depth)
+        self._coming = 0
         self._due: dict[int, int] = {}
-        self._held: list[tuple[int, int, Completion]] = []
-        self._order = itertools.count()
+        self._arrived: dict[int, Completion] = {}
+        self._done: list[Completion] = []
         self.num_reads = 0
         self.num_overdue = 0
         """Reads for which the real disk was slower than the modelled one: the emulation is too slow by their share."""
@@ -27,56 +69,67 @@ class PacedReader(Reader):
     @property
     def in_flight(self) -> int:
         """Reads taken and not yet reported by `poll`."""
-        return len(self._due) + len(self._held)
+        return self._coming
 
     def open_file(self, path: Path) -> int:
         """Opens a file in the inner reader."""
         return self._inner.open_file(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Passes a batch on and notes when each read is due. Keys must be unique among reads in flight."""
+        """Passes a batch on; the modelled disk gets what its lanes have room for. Keys must be unique among reads in flight."""
+        self._advance()
         now_ns = self._clock.now_ns()
         num_taken = self._inner.submit(reads)
         for read in reads[:num_taken]:
-            self._due[read.key] = self._disk.ready_ns(now_ns, read.num_bytes)
+            self._pace.submit(read, now_ns)
         self.num_reads += num_taken
+        self._coming += num_taken
         return num_taken
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Completions that are due."""
         end = end_ns(self._clock, timeout_s)
         while True:
             self._hold(self._inner.poll(0.0))
-            done = self._take_due()
-            if done or not self.in_flight or (end is not None and self._clock.now_ns() >= end):
+            self._advance()
+            if self._done or not self._coming or (end is not None and self._clock.now_ns() >= end):
+                done, self._done = self._done, []
+                self._coming -= len(done)
                 return done
             self._wait(end)
 
     def _wait(self, end: int | None) -> None:
-        """Until something may be due: a held completion's time, one more of the inner reader, or the end."""
-        until = self._held[0][0] if self._held else None
+        """Until something may be due: the modelled disk's next read, one more of the inner reader, or the end."""
+        until = self._pace.next_ns
         until = end if until is None or (end is not None and end < until) else until
-        if self._due:
+        if self._inner.in_flight:
             self._hold(self._inner.poll(left_s(self._clock, until)))
         elif until is not None:
             self._clock.sleep_until(until)
 
     def _hold(self, completions: Sequence[Completion]) -> None:
         for completion in completions:
-            due_ns = self._due.pop(completion.key)
-            self.num_overdue += completion.ready_ns > due_ns
-            completion.ready_ns = max(completion.ready_ns, due_ns)
-            heapq.heappush(self._held, (completion.ready_ns, next(self._order), completion))
+            self._arrived[completion.key] = completion
+            if completion.key in self._due:
+                self._finish(completion.key)
 
-    def _take_due(self) -> list[Completion]:
-        now_ns = self._clock.now_ns()
-        done = []
-        while self._held and self._held[0][0] <= now_ns:
-            done.append(heapq.heappop(self._held)[2])
-        return done
+    def _advance(self) -> None:
+        for key, due_ns in self._pace.advance(self._clock.now_ns()):
+            self._due[key] = due_ns
+            if key in self._arrived:
+                self._finish(key)
+
+    def _finish(self, key: int) -> None:
+        """A read is there, and the modelled disk has done it."""
+        completion, due_ns = self._arrived.pop(key), self._due.pop(key)
+        self.num_overdue += completion.ready_ns > due_ns
+        completion.ready_ns = max(completion.ready_ns, due_ns)
+        self._done.append(completion)
 
     def close(self) -> None:
         """Closes the inner reader."""
         self._inner.close()
+        self._coming = 0
         self._due.clear()
-        self._held.clear()
+        self._arrived.clear()
+        self._done.clear()

@@ -4,72 +4,42 @@ import hashlib
 import math
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import mlx.core as mx
 import psutil
-from pydantic import Field
 
 from workbench import policies
-from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.model.model import Model
-from workbench.readers import Clock, Reader, RealClock, open_reader
+from workbench.readers import Clock, Disk, PacedReader, Reader, RealClock, open_reader
 from workbench.runtime.budget import CacheBudget, plan_cache
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.evaluation import Evaluation
+from workbench.runtime.expert_math import ExpertMath, StackedMath, expert_math
 from workbench.runtime.experts import StreamedExperts
+from workbench.runtime.hit_table import HitTable
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
+from workbench.runtime.prefetch import NextLayer
 from workbench.runtime.records import RecordSource
 from workbench.runtime.resident import load_resident, load_tensors
 from workbench.runtime.rows import PageSource, StreamedRows
 from workbench.runtime.step import Step
 from workbench.runtime.transfer import Transfer
+from workbench.runtime.waves import Waves
 from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
-from workbench.scheduling.pool import PAGE_BIT, RECORD_BITS, Pool
+from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, Pool
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
+from workbench.schema.envelopes import load_envelope
 from workbench.stores import Store, open_store
 from workbench.units import MIB, PAGE_BYTES
 
 MLX_CACHE_BYTES = 64 * MIB
 """Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
 _DEFAULT_SHARE = 0.5
-
-
-class RuntimeConfig(Config):
-    """How experts and n-gram rows come from disk."""
-
-    cache_bytes: int | None = None
-    """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
-    policy: str = "lfru"
-    """Eviction policy of both pools."""
-    uncached: bool = True
-    """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
-    checksums: bool = True
-    """Check every component and page as it arrives."""
-    expert_depth: int = Field(16, ge=1, le=512)
-    """Expert reads at the disk at once."""
-    ple_depth: int = Field(64, ge=1, le=512)
-    """The same of n-gram pages, in lanes of their own."""
-    wave: Literal["barrier", 1, 2, 4, "all"] = 4
-    """Missing experts of a layer that are computed together as they arrive; barrier: nothing starts before all are there."""
-    split_components: bool = False
-    """Read gate+up and down of a record apart, so that gate and up can run while down is on its way."""
-    ple: Literal["early", "late"] = "early"
-    """When n-gram pages are asked for: as soon as the tokens are known, or where the layer needs them (the control)."""
-    queue: Literal["lanes", "fifo"] = "lanes"
-    """Lanes of their own for n-gram pages, or one common queue and depth for pages and records (the control)."""
-    readback: Literal["ids", "misses"] = "ids"
-    """What the host reads of a route before the experts run: every id, or the missing ones only."""
-    prefetch: Literal["nothing", "next_layer"] = "nothing"
-    """Predicted reads; next_layer: the whole next layer, within the budgets (the control)."""
-    envelope: str = ""
-    """A disk of `data/envelopes` (its name, or a path) that the reads are slowed to: the run is emulated. Empty: this disk."""
-    prefill: Literal["auto", "macro", "micro"] = "auto"
-    """How a tile of the prompt gets its experts: whole layers in sequence, the union of what it needs, or the faster one."""
-    ring_share: float = Field(0.25, gt=0, le=1)
-    """Part of the slots that whole layers may borrow while they pass through."""
 
 
 class ResidentEngine:
@@ -132,8 +102,7 @@ class StreamedEngine:
         """Trunk weights as they are held in memory."""
         self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
         self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
-        depth = {"expert": config.expert_depth, "ple": config.ple_depth}
-        self.reader = open_reader(uncached=config.uncached, depth=depth) if reader is None else reader
+        self.reader = configured_reader(config) if reader is None else reader
         try:
             self._connect(geometry, clock or RealClock())
         except BaseException:
@@ -141,29 +110,64 @@ class StreamedEngine:
             raise
 
     def _connect(self, geometry: Geometry, clock: Clock) -> None:
-        store, config = self.store, self.config
-        records = RecordSource(
-            store.experts, self._record_pool, self.reader.open_file(store.experts.path), checksums=config.checksums
-        )
-        files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
-        pages = PageSource(store.ngrams, files, self._page_pool, checksums=config.checksums)
-        slots = SlotTable(self.budget.num_slots, self._policy(self.budget.num_slots), min_slots=self._least.num_slots)
-        page_slots = SlotTable(self.budget.num_pages, self._policy(self.budget.num_pages), min_slots=self._least.num_pages)
-        pools = [
-            Pool(name="expert", digest=store.experts.digest, slots=slots, sizes=records.sizes, parts=(RECORD_BITS,)),
-            Pool(
-                name="ple",
-                digest="+".join(ngrams.digest for ngrams in store.ngrams.values()),
-                slots=page_slots,
-                sizes=pages.sizes,
-                parts=(PAGE_BIT,),
-            ),
-        ]
+        config, evaluation = self.config, Evaluation(self.log, self.step)
+        records, pages = self._sources()
+        pools = self._pools(records, pages)
         lanes = LaneConfig(depth={"expert": self.budget.num_slots, "ple": max(1, self.budget.num_pages)})
         self.scheduler = Scheduler(pools, SchedulerConfig(lanes=lanes))
-        self.transfer = Transfer(self.scheduler, self.reader, {"expert": records, "ple": pages}, self.log, clock)
-        self.experts = StreamedExperts(geometry, self.transfer, records, self._record_pool, self.step)
-        self.rows = StreamedRows(store.ngrams, self.transfer, pages, self._page_pool, self.step)
+        sources = {"expert": records, "ple": pages}
+        self.transfer = Transfer(self.scheduler, self.reader, sources, self.log, clock, evaluation.finish_all)
+        math = expert_math(self._record_pool, records.lead_in)
+        self.experts = StreamedExperts(
+            geometry,
+            self.transfer,
+            Waves(math, self.transfer, evaluation, self.step, config.wave),
+            evaluation,
+            self.step,
+            hit_table=self._hit_table(geometry, math) if config.readback == "misses" else None,
+            next_layer=NextLayer(geometry, self.transfer, self.step) if config.prefetch == "next_layer" else None,
+        )
+        early = config.ple == "early"
+        self.rows = StreamedRows(self.store.ngrams, self.transfer, pages, self._page_pool, self.step, early=early)
+
+    def _sources(self) -> tuple[RecordSource, PageSource]:
+        store, config = self.store, self.config
+        expert_file = self.reader.open_file(store.experts.path)
+        files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
+        records = RecordSource(store.experts, self._record_pool, expert_file, checksums=config.checksums)
+        lane = "ple" if config.queue == "lanes" else "expert"
+        return records, PageSource(store.ngrams, files, self._page_pool, lane=lane, checksums=config.checksums)
+
+    def _pools(self, records: RecordSource, pages: PageSource) -> tuple[Pool, Pool]:
+        store, budget = self.store, self.budget
+        expert = Pool(
+            name="expert",
+            digest=store.experts.digest,
+            slots=SlotTable(budget.num_slots, self._policy(budget.num_slots), min_slots=self._least.num_slots),
+            sizes=records.sizes,
+            parts=(GATE_UP_BITS, DOWN_BIT) if self.config.split_components else (RECORD_BITS,),
+        )
+        ple = Pool(
+            name="ple",
+            digest="+".join(ngrams.digest for ngrams in store.ngrams.values()),
+            slots=SlotTable(budget.num_pages, self._policy(budget.num_pages), min_slots=self._least.num_pages),
+            sizes=pages.sizes,
+            parts=(PAGE_BIT,),
+        )
+        return expert, ple
+
+    def _hit_table(self, geometry: Geometry, math: ExpertMath) -> HitTable:
+        """Kept up to date by the pool. Raises BadInput where it can't serve."""
+        if not isinstance(math, StackedMath):
+            raise BadInput(
+                f"readback=misses runs all hits in one gather, which records of {geometry.record_bytes:,} bytes have none of "
+                "(their scales are not kept in float32); use readback=ids"
+            )
+        if self.config.wave == "barrier":
+            raise BadInput("readback=misses starts hits at once and wave=barrier starts nothing before all is there: choose one")
+        table = HitTable(geometry.num_experts * geometry.num_expert_layers, math)
+        self.scheduler.pools["expert"].on_gone = table.drop
+        return table
 
     def _policy(self, capacity: int) -> policies.Policy:
         if self.config.policy == "belady":
@@ -203,6 +207,17 @@ class StreamedEngine:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def configured_reader(config: RuntimeConfig) -> Reader:
+    """This machine's reader with the lanes of a configuration, slowed to its envelope where it names one.
+
+    Raises BadInput when there is no such envelope.
+    """
+    envelope = load_envelope(config.envelope) if config.envelope else None
+    depth = {"expert": config.expert_depth} | ({"ple": config.ple_depth} if config.queue == "lanes" else {})
+    reader = open_reader(uncached=config.uncached, depth=depth)
+    return reader if envelope is None else PacedReader(reader, Disk(envelope), depth)
 
 
 def _digest(checkpoint: Path) -> str:

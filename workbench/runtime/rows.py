@@ -1,4 +1,4 @@
-"""N-gram rows from disk: their pages are asked for as soon as the tokens are known, and waited for where they are used."""
+"""N-gram rows from disk: their pages are planned as soon as the tokens are known, and waited for where they are used."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ _LAYER_SHIFT = 40
 class PageSource:
     """Reads of n-gram pages. `stores` by layer index, `files` the reader's index of each."""
 
-    def __init__(self, stores: Mapping[int, PleStore], files: Mapping[int, int], pool: PagePool, *, checksums: bool) -> None:
-        self._stores, self._pool, self._checksums = stores, pool, checksums
+    def __init__(
+        self, stores: Mapping[int, PleStore], files: Mapping[int, int], pool: PagePool, *, lane: str, checksums: bool
+    ) -> None:
+        self._stores, self._pool, self._lane, self._checksums = stores, pool, lane, checksums
         self._files = files
         self._layers = sorted(stores)
 
@@ -49,7 +51,7 @@ class PageSource:
             offset=extent.offset,
             num_bytes=extent.num_bytes,
             into=self._pool.pages[order.slot],
-            lane=order.lane,
+            lane=self._lane,
             checksums=(Checksum(0, extent.num_bytes, store.page_crc32(page)),) if self._checksums else (),
         )
 
@@ -61,54 +63,70 @@ def _inside(keys: np.ndarray, chunks: Sequence[np.ndarray], index: int) -> np.nd
 
 @dataclass(slots=True)
 class _Wanted:
-    """Rows of one layer's pass: keys of their pages, place in the page, and the demand of the first chunk."""
+    """Rows of one layer's pass: keys of their pages and place in the page, unique keys as many at a time as may be held."""
 
     num_tokens: int
     keys: np.ndarray
     places: np.ndarray
     chunks: list[np.ndarray]
-    demand: Demand
+    demand: Demand | None = None
+    """Of the first chunk, once it was asked for."""
 
 
 class StreamedRows:
-    """N-gram rows of a page pool that is filled from PLE stores; reads start as soon as the tokens are known."""
+    """N-gram rows of a page pool that is filled from PLE stores."""
 
     def __init__(
-        self, stores: Mapping[int, PleStore], transfer: Transfer, source: PageSource, pool: PagePool, step: Step
+        self, stores: Mapping[int, PleStore], transfer: Transfer, source: PageSource, pool: PagePool, step: Step, *, early: bool
     ) -> None:
+        """`early`: reads start as soon as the tokens are known; else where the layer needs the rows."""
         self._stores, self._transfer, self._source, self._pool, self._step = stores, transfer, source, pool, step
+        self._early = early
         self._wanted: dict[int, _Wanted] = {}
 
     def start(self, layer: int, row_ids: np.ndarray) -> None:
-        """Sends off the reads of the rows `[T, heads]` that `layer` will use, as many as the pool holds."""
+        """Plans the pages of the rows `[T, heads]` that `layer` will use: each once, in the order of the file.
+
+        Where reads start early, sends off as many as the pool holds.
+        """
         pages, places = self._stores[layer].locate(row_ids.ravel())
         keys = self._source.keys(layer, pages)
         unique = np.unique(keys)
         chunks = [unique[i : i + self._room] for i in range(0, len(unique), self._room)]
-        inside = _inside(keys, chunks, 0)
-        demand = self._ask(layer, chunks[0], int(inside.sum()))
-        self._wanted[layer] = _Wanted(len(row_ids), keys, places, chunks, demand)
+        wanted = self._wanted[layer] = _Wanted(len(row_ids), keys, places, chunks)
+        self._note(layer, row_ids, keys)
+        if self._early:
+            wanted.demand = self._ask(layer, wanted, 0)
+
+    def _note(self, layer: int, row_ids: np.ndarray, keys: np.ndarray) -> None:
+        """What of a block's rows and pages is distinct; pages are counted token by token before."""
+        by_token = np.sort(keys.reshape(row_ids.shape), axis=1)
+        requested = by_token.size - int((by_token[:, 1:] == by_token[:, :-1]).sum())
+        event, position = self._step.event(layer), self._step.position
+        self._transfer.mark("ple", "rows_unique", len(np.unique(row_ids)), event, position=position)
+        self._transfer.mark("ple", "pages_requested", requested, event, position=position)
 
     @property
     def _room(self) -> int:
         # each PLE layer's first chunk is held at once, from before the first layer on
         return self._pool.num_slots // len(self._stores)
 
-    def _ask(self, layer: int, keys: np.ndarray, num_rows: int) -> Demand:
+    def _ask(self, layer: int, wanted: _Wanted, index: int) -> Demand:
+        """Demands the pages of one chunk."""
         event, position = self._step.event(layer), self._step.position
-        num_bytes = num_rows * self._stores[layer].row_bytes
-        return self._transfer.demand("ple", keys.tolist(), event, position=position, logical_bytes=num_bytes, num_rows=num_rows)
+        num_rows = int(_inside(wanted.keys, wanted.chunks, index).sum())
+        num_bytes, keys = num_rows * self._stores[layer].row_bytes, wanted.chunks[index].tolist()
+        return self._transfer.demand("ple", keys, event, position=position, logical_bytes=num_bytes, num_rows=num_rows)
 
     def rows(self, layer: int) -> mx.array:
         """The announced rows, heads side by side: float32 `[T, ple_embed_dim]`."""
         wanted = self._wanted.pop(layer)
         store = self._stores[layer]
         values = np.empty((len(wanted.keys), store.row_width), dtype=np.float32)
-        demand = wanted.demand
-        for i, chunk in enumerate(wanted.chunks):
-            inside = _inside(wanted.keys, wanted.chunks, i)
-            if i:
-                demand = self._ask(layer, chunk, int(inside.sum()))
+        for index in range(len(wanted.chunks)):
+            early = wanted.demand if index == 0 else None
+            demand = self._ask(layer, wanted, index) if early is None else early
+            inside = _inside(wanted.keys, wanted.chunks, index)
             try:
                 self._transfer.wait(demand, position=self._step.position)
                 slots = np.array([demand.slots[key] for key in wanted.keys[inside].tolist()])

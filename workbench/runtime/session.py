@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench.model.model import Model
 from workbench.model.moe import Route
+from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.forward import PREFILL_TILE, ExpertSource, RowSource, forward
 from workbench.runtime.sampling import Sampler
 from workbench.runtime.step import Step
@@ -74,8 +75,9 @@ class Session:
         self.state = engine.model.new_state()
         self._tile = tile
         self._route_sink = route_sink
+        self._evaluation = Evaluation(engine.log, engine.step)
         self._routing = hashlib.sha256()
-        self._read_back: _ReadBack | None = None
+        self._chosen: _Chosen | None = None
         self._tokens = np.zeros(0, np.int64)
 
     @property
@@ -104,10 +106,10 @@ class Session:
             logits = forward(engine.model, engine.experts, engine.rows, state, tokens, num_logits=1, observe=self._observe)
             mx.async_eval(logits)
             self._note_route()
-            chosen = np.array(logits)[0]
+            last = self._evaluation.read(logits)[0]
         except BaseException:
             state.abort()
-            self._routing, self._read_back = routing, None
+            self._routing, self._chosen = routing, None
             engine.abandon(self.request)
             raise
         state.commit()
@@ -115,48 +117,44 @@ class Session:
         end_ns = time.monotonic_ns()
         columns = {"request": self.request, "phase": phase, "position": state.position - 1, "value": float(len(tokens))}
         engine.log.add(end_ns, "token", duration_ns=end_ns - start_ns, **columns)
-        return chosen
+        return last
 
     def _observe(self, layer: int, route: Route) -> None:
         # while this layer computes; done at once, the experts of the layer before would have waited for it
         self._note_route()
-        start_ns = time.monotonic_ns()
-        ids = np.array(route.ids)
-        self._read_back = _ReadBack(layer, ids, route.weights, start_ns, time.monotonic_ns())
+        self._chosen = _Chosen(time.monotonic_ns(), layer, route.ids, route.weights)
 
     def _note_route(self) -> None:
         """Hashes, logs and hands on the choice of the layer that ran last."""
-        if (read := self._read_back) is None:
+        if (chosen := self._chosen) is None:
             return
-        self._read_back = None
+        self._chosen = None
         step = self.engine.step
-        first_key = read.layer * self.engine.model.geometry.num_experts
+        ids, weights = np.array(chosen.ids), np.array(chosen.weights)
+        first_key = chosen.layer * self.engine.model.geometry.num_experts
         self.engine.log.add(
-            read.start_ns,
-            "readback",
+            chosen.t_ns,
+            "route",
             request=self.request,
             phase=step.phase,
             position=step.position,
-            layer=read.layer,
-            identity=fingerprint(first_key + expert for expert in set(read.ids.ravel().tolist())),
-            duration_ns=read.end_ns - read.start_ns,
+            layer=chosen.layer,
+            identity=fingerprint(first_key + expert for expert in set(ids.ravel().tolist())),
         )
-        weights = np.array(read.weights)
-        self._routing.update(read.ids.astype("<i4").tobytes())
+        self._routing.update(ids.astype("<i4").tobytes())
         self._routing.update(weights.astype("<f4").tobytes())
         if self._route_sink is not None:
-            self._route_sink(step, read.layer, self._tokens, read.ids, weights)
+            self._route_sink(step, chosen.layer, self._tokens, ids, weights)
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadBack:
-    """A layer's choice, read back and not yet noted."""
+class _Chosen:
+    """A layer's route, computed or on its way, and not yet noted."""
 
+    t_ns: int
     layer: int
-    ids: np.ndarray
+    ids: mx.array
     weights: mx.array
-    start_ns: int
-    end_ns: int
 
 
 def generate(

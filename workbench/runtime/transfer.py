@@ -1,15 +1,15 @@
 """Moves what the scheduler orders: submits reads, tells the scheduler what came, and waits for the smallest set needed."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import Protocol, TypeVar
 
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock
-from workbench.scheduling.demand import Demand
+from workbench.scheduling.demand import Demand, Prediction
 from workbench.scheduling.queue import Order
 from workbench.scheduling.recorder import Recorder
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import Event, Ticket
+from workbench.scheduling.ticket import Event, Priority, Ticket
 from workbench.schema import EventLog
 from workbench.units import NS_PER_S
 
@@ -32,15 +32,29 @@ class Source(Protocol):
         """The bytes of `order` are in its slot and were checked; called before anybody may use them."""
 
 
+Stage = TypeVar("Stage", bound=Sized)
+"""What can run next: as long as it has keys."""
+
+
 class Transfer:
     """One scheduler, one reader, a source for each pool. Used by the thread that computes."""
 
-    def __init__(self, scheduler: Scheduler, reader: Reader, sources: Mapping[str, Source], log: EventLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        reader: Reader,
+        sources: Mapping[str, Source],
+        log: EventLog,
+        clock: Clock,
+        drain: Callable[[], None],
+    ) -> None:
+        """`drain` returns when nothing computes any more: only from then on does compute stand still."""
         self.scheduler = scheduler
+        self.clock = clock
         self._recorder = Recorder(log)
         self._reader = reader
-        self._clock = clock
         self._sources = sources
+        self._drain = drain
         self.check_ns = dict.fromkeys(sources, 0)
         """Time that checksums took on the reader's threads, by pool."""
         self._orders: dict[int, Order] = {}
@@ -61,19 +75,29 @@ class Transfer:
 
         `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
         """
-        now_ns = self._clock.now_ns()
+        now_ns = self.clock.now_ns()
         demand = self.scheduler.demand(store, keys, event, now_ns)
         while demand.answer == "busy":
             self._collect(_POLL_S)
-            demand = self.scheduler.demand(store, keys, event, self._clock.now_ns())
+            demand = self.scheduler.demand(store, keys, event, self.clock.now_ns())
         self._recorder.demand(demand, keys, now_ns, position=position, logical_bytes=logical_bytes, num_rows=num_rows)
         if demand.misses:
             self.pump()
         return demand
 
+    def prefetch(self, store: str, keys: Sequence[int], event: Event, priority: Priority) -> Prediction:
+        """Predicted keys, best first; sends off what may go now."""
+        prediction = self.scheduler.prefetch(store, keys, event, self.clock.now_ns(), priority=priority)
+        self.pump()
+        return prediction
+
+    def mark(self, store: str, name: str, value: float, event: Event, *, position: int) -> None:
+        """Notes a figure of the pass under way."""
+        self._recorder.mark(store, name, value, event, self.clock.now_ns(), position=position)
+
     def pump(self) -> None:
         """Submits what may go now; a busy reader's share waits again."""
-        orders = self.scheduler.issue(self._clock.now_ns())
+        orders = self.scheduler.issue(self.clock.now_ns())
         if not orders:
             return
         taken = self._reader.submit([self._sources[order.lane].read(order) for order in orders])
@@ -82,32 +106,56 @@ class Transfer:
             self._orders[order.number] = order
         self.scheduler.hand_back(orders[taken:])
 
-    def wait(
-        self,
-        demand: Demand,
-        *,
-        position: int,
-        keys: Sequence[int] | None = None,
-        components: int = -1,
-        consumed: int | None = None,
-    ) -> None:
-        """Stands still until `components` of `keys` are there. Raises RequestFailed when they can't be had.
+    def collect(self) -> None:
+        """Takes what has come, without waiting."""
+        if self._orders:
+            self._collect(0.0)
 
-        `consumed`: how many of them the stage behind this wait uses; all where nothing is said.
+    def take(self, demand: Demand, keys: Sequence[int], name: str, components: int, asked_ns: int, *, position: int) -> None:
+        """Compute takes `components` of `keys`, all of which are there: whether they were on time is fixed now.
+
+        A wave of reads demanded at `asked_ns` is noted under `name`; resident keys leave no trace.
         """
-        start_ns = self._clock.now_ns()
-        if not self._missing(demand, keys, components):
-            return
-        guarded = len(demand.slots) if keys is None else len(keys)
-        while self._missing(demand, keys, components):
-            self._collect(_POLL_S)
-        consumed = guarded if consumed is None else consumed
-        end_ns = self._clock.now_ns()
-        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=guarded, consumed=consumed)
+        self._missing(demand, keys, components)
+        tickets = [demand.tickets[key] for key in keys if key in demand.tickets]
+        if tickets:
+            ready_ns = max(ticket.arrival_ns(components) for ticket in tickets)
+            self._recorder.wave(demand, name, asked_ns, ready_ns, position=position, count=len(tickets))
 
-    def _missing(self, demand: Demand, keys: Sequence[int] | None, components: int) -> list[Ticket]:
+    def is_there(self, demand: Demand) -> bool:
+        """Whether all keys of a demand have come. Nobody asks for them by it."""
+        self.collect()
+        return demand.have(demand.tickets)
+
+    def wait(self, demand: Demand, *, position: int) -> None:
+        """Returns when all keys of a demand are there. Raises RequestFailed when they can't be had."""
+        keys = list(demand.tickets)
+        if self.is_there(demand):
+            self._missing(demand, keys)
+        else:
+            self.stand_still(demand, lambda: keys if demand.have(keys) else None, keys, position=position)
+
+    def stand_still(self, demand: Demand, ready: Callable[[], Stage | None], keys: Sequence[int], *, position: int) -> Stage:
+        """Lets compute finish and waits until `ready` finds a stage that has its bytes; what it finds is returned.
+
+        `keys`: all those that compute would take now. Raises RequestFailed when one of them can't be had.
+        """
+        self._drain()
+        self.collect()
+        start_ns = self.clock.now_ns()
+        if (stage := ready()) is not None:
+            return stage
+        while stage is None:
+            self._missing(demand, keys)
+            self._collect(_POLL_S)
+            stage = ready()
+        end_ns = self.clock.now_ns()
+        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=len(stage), consumed=len(stage))
+        return stage
+
+    def _missing(self, demand: Demand, keys: Sequence[int], components: int = -1) -> list[Ticket]:
         try:
-            return demand.missing(self._clock.now_ns(), keys, components)
+            return demand.missing(self.clock.now_ns(), keys, components)
         except Exception as error:
             where = f"{demand.store} bytes of layer {demand.event.layer}"
             raise RequestFailed(f"{where} could not be read: {error}") from error
@@ -116,15 +164,17 @@ class Transfer:
         done = self._reader.poll(timeout_s)
         for completion in done:
             self._land(completion)
-        if not done:
-            self.scheduler.expire(self._clock.now_ns(), HANG_NS)
+        if timeout_s and not done:
+            self.scheduler.expire(self.clock.now_ns(), HANG_NS)
         self.pump()
 
     def _land(self, completion: Completion) -> None:
         order = self._orders.pop(completion.key)
+        if not order.ticket.final:
+            self._recorder.landed(order.ticket, completion.together)
         if completion.error is not None:
             self.scheduler.on_error(completion.key, completion.error)
             return
         self._sources[order.lane].arrived(order)
-        ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=self._clock.now_ns())
+        ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=self.clock.now_ns())
         self.check_ns[ticket.store] += completion.check_ns

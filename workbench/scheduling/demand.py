@@ -40,6 +40,11 @@ class Demand:
     """Why it can't be met; the request must give up."""
     open: bool = True
 
+    def have(self, keys: Iterable[int], components: int = -1) -> bool:
+        """Whether `components` (bits) of all of `keys` are there. Nobody asks: it decides nothing about tickets."""
+        tickets = (self.tickets.get(key) for key in keys)
+        return all(ticket is None or ticket.has(components) for ticket in tickets)
+
     def missing(self, now_ns: int, keys: Iterable[int] | None = None, components: int = -1) -> list[Ticket]:
         """The smallest set of tickets that guards `components` (bits) of `keys` (all by default).
 

@@ -112,6 +112,8 @@ class Pool:
 
     on_final: Callable[[Ticket], None] | None = None
     """Called once with each ticket that reached its final state (for events and metrics)."""
+    on_gone: Callable[[Iterable[int]], None] | None = None
+    """Called with resident keys that have left their slots."""
 
     all_bits: int = field(init=False)
     """Component bits of a whole record."""
@@ -137,8 +139,12 @@ class Pool:
         for key in moves.keys() & self.unused.keys():
             ticket = self.unused[key]
             ticket.slot, ticket.slot_generation = moves[key][1], self.slots.generation(moves[key][1])
+        if self.on_gone is not None:
+            self.on_gone(moves)
 
-    def _gone(self, keys: Iterable[int]) -> None:
+    def _gone(self, keys: Sequence[int]) -> None:
+        if self.on_gone is not None and keys:
+            self.on_gone(keys)
         for key in keys:
             if (unused := self.unused.pop(key, None)) is not None:
                 self.close(unused, TicketState.RELEASED)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workbench.scheduling.demand import Demand
-from workbench.scheduling.ticket import NEVER_NS, Ticket
+from workbench.scheduling.ticket import NEVER_NS, Event, Ticket
 from workbench.schema import EventLog, fingerprint
 
 
@@ -13,11 +13,37 @@ class Recorder:
     def __init__(self, log: EventLog) -> None:
         self.log = log
         self._depths: dict[int, int] = {}
+        self._calls: dict[int, float] = {}
 
     def submitted(self, tickets: Sequence[Ticket], depth: int) -> None:
         """Reads of `tickets` went off, and `depth` reads are now in flight."""
         for ticket in tickets:
             self._depths[ticket.number] = depth
+
+    def landed(self, ticket: Ticket, together: int) -> None:
+        """A read of `ticket` ended whose call carried `together` reads."""
+        self._calls[ticket.number] = self._calls.get(ticket.number, 0.0) + 1 / together
+
+    def mark(self, store: str, name: str, value: float, event: Event, now_ns: int, *, position: int) -> None:
+        """A figure of one event."""
+        where = {"request": event.request, "phase": event.phase, "layer": event.layer, "position": position}
+        self.log.add(now_ns, "mark", name=name, store=store, value=float(value), **where)
+
+    def wave(self, demand: Demand, name: str, start_ns: int, ready_ns: int, *, position: int, count: int) -> None:
+        """Compute takes `name` (gate_up or down) of `count` records, demanded at `start_ns` and there at `ready_ns`."""
+        event = demand.event
+        self.log.add(
+            start_ns,
+            "wave",
+            name=name,
+            store=demand.store,
+            request=event.request,
+            phase=event.phase,
+            layer=event.layer,
+            position=position,
+            consumed=count,
+            duration_ns=max(0, ready_ns - start_ns),
+        )
 
     def demand(
         self, demand: Demand, keys: Sequence[int], now_ns: int, *, position: int, logical_bytes: int, num_rows: int | None
@@ -74,10 +100,11 @@ class Recorder:
             submit_ns=ticket.submit_ns,
             ready_ns=_or_none(ticket.ready_ns),
             seen_ns=_or_none(ticket.seen_ns),
-            deadline_ns=_or_none(ticket.deadline_ns),
+            deadline_ns=_or_none(min(ticket.deadline_ns, ticket.asked_ns)),
             logical_bytes=ticket.logical_bytes,
             physical_bytes=ticket.physical_bytes,
             queue_depth=self._depths.pop(ticket.number, None),
+            value=self._calls.pop(ticket.number, None),
         )
 
 

@@ -128,6 +128,7 @@ class Scheduler:
         ticket = order.ticket
         if wanted:
             ticket.ready_bits |= order.bits
+            ticket.arrivals[order.bits] = ready_ns
             if ticket.ready_bits == ticket.wanted:
                 self._lives.complete(ticket, ready_ns, now_ns)
             elif not ticket.reads_in_flight:

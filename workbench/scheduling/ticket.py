@@ -123,6 +123,8 @@ class Ticket:
     slot_generation: int = -1
     ready_bits: int = 0
     """Components whose bytes are in the slot."""
+    arrivals: dict[int, int] = field(default_factory=dict, repr=False)
+    """When each part, by its component bits, was there."""
     reads_in_flight: int = 0
     attempts: int = 0
     """Reads beyond the first one of each part."""
@@ -152,9 +154,17 @@ class Ticket:
         """Whether any read was ever issued for it."""
         return self.physical_bytes > 0
 
+    def has(self, components: int = -1) -> bool:
+        """Whether `components` (bits, all by default) are there."""
+        return not self.wanted & components & ~self.ready_bits
+
+    def arrival_ns(self, components: int) -> int:
+        """When the last of `components`, which are all there, came."""
+        return max(ready_ns for part, ready_ns in self.arrivals.items() if part & components)
+
     def ask(self, now_ns: int, components: int = -1) -> bool:
         """Compute asks for `components` (bits, all by default): whether some are missing. The first call fixes the outcome."""
-        missing = bool(self.wanted & components & ~self.ready_bits)
+        missing = not self.has(components)
         if self.outcome is None:
             self.asked_ns = now_ns
             self.outcome = Outcome.USED_LATE if missing else Outcome.USED_ON_TIME

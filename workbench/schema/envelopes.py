@@ -7,6 +7,7 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
+from workbench.paths import data_folder
 
 
 class Recommendation(Config):
@@ -87,3 +88,13 @@ class Envelope(Config):
         except json.JSONDecodeError as error:
             raise BadInput(f"{path} is not JSON: {error}") from None
         return cls.build(values)
+
+
+def load_envelope(name: str) -> Envelope:
+    """An envelope by the name of a bundled one or by its path. Raises BadInput when there is none."""
+    if name.endswith(".json"):
+        return Envelope.from_json(Path(name))
+    bundled = sorted(path.stem for path in (data_folder() / "envelopes").glob("*.json"))
+    if name not in bundled:
+        raise BadInput(f"no envelope {name!r}; bundled are {', '.join(bundled)}, or give a path ending in .json")
+    return Envelope.from_json(data_folder() / "envelopes" / f"{name}.json")

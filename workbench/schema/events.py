@@ -15,7 +15,9 @@ EVENTS_VERSION = 1
 EVENT_SCHEMA: dict[str, Any] = {
     "t_ns": pl.Int64,
     # token: a step was committed (value: tokens in it) | demand: a layer or token block asked for identities
-    # ticket: a read ended | wait: compute stood still | readback: the host waited for router ids | stage | mark
+    # ticket: a read ended (value: read calls it took, a part of one where several shared it) | wait: compute stood still
+    # readback: the host waited for router ids | evaluate: the host waited for other compute | route: a layer's choice
+    # wave: gate_up or down of `consumed` records came `duration_ns` after the demand | stage | mark
     "kind": pl.String,
     "request": pl.Int32,
     # prefill | decode | verify
@@ -24,7 +26,7 @@ EVENT_SCHEMA: dict[str, Any] = {
     "layer": pl.Int16,
     # expert | ple
     "store": pl.String,
-    # of a ticket: record key or page; of a demand and a readback: fingerprint of the record keys
+    # of a ticket: record key or page; of a demand and a route: fingerprint of the record keys
     "identity": pl.Int64,
     # exact | predicted
     "intent": pl.String,
@@ -35,6 +37,7 @@ EVENT_SCHEMA: dict[str, Any] = {
     "submit_ns": pl.Int64,
     "ready_ns": pl.Int64,
     "seen_ns": pl.Int64,
+    # of a ticket: when compute first asked for it or was expected to, whichever was earlier
     "deadline_ns": pl.Int64,
     "duration_ns": pl.Int64,
     "logical_bytes": pl.Int64,

@@ -1,0 +1,42 @@
+"""How experts and n-gram rows come from disk: every setting of a streamed run."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.config import Config
+
+
+class RuntimeConfig(Config):
+    """How experts and n-gram rows come from disk."""
+
+    cache_bytes: int | None = None
+    """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
+    policy: str = "lfru"
+    """Eviction policy of both pools."""
+    uncached: bool = True
+    """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
+    checksums: bool = True
+    """Check every component and page as it arrives."""
+    expert_depth: int = Field(16, ge=1, le=512)
+    """Expert reads at the disk at once."""
+    ple_depth: int = Field(64, ge=1, le=512)
+    """The same of n-gram pages, in lanes of their own."""
+    wave: Literal["barrier", 1, 2, 4, "all"] = 4
+    """Missing experts of a layer that are computed together as they arrive; barrier: nothing starts before all are there."""
+    split_components: bool = False
+    """Read gate+up and down of a record apart, so that gate and up can run while down is on its way."""
+    ple: Literal["early", "late"] = "early"
+    """When n-gram pages are asked for: as soon as the tokens are known, or where the layer needs them (the control)."""
+    queue: Literal["lanes", "fifo"] = "lanes"
+    """Lanes of their own for n-gram pages, or one common queue and depth for pages and records (the control)."""
+    readback: Literal["ids", "misses"] = "ids"
+    """What the host reads of a route before the experts run: every id, or the missing ones only."""
+    prefetch: Literal["nothing", "next_layer"] = "nothing"
+    """Predicted reads; next_layer: the whole next layer, within the budgets (the control)."""
+    envelope: str = ""
+    """A disk of `data/envelopes` (its name, or a path) that the reads are slowed to: the run is emulated. Empty: this disk."""
+    prefill: Literal["auto", "macro", "micro"] = "auto"
+    """How a tile of the prompt gets its experts: whole layers in sequence, the union of what it needs, or the faster one."""
+    ring_share: float = Field(0.25, gt=0, le=1)
+    """Part of the slots that whole layers may borrow while they pass through."""

@@ -1,0 +1,41 @@
+"""Hits without the host: a table in memory that the device reads says where in the pool's stack each resident record lies."""
+
+from collections.abc import Iterable, Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from workbench.runtime.expert_math import Slots, StackedMath
+
+_ABSENT = -1
+
+
+class HitTable:
+    """One entry a record key. The host writes it between passes over the router; only misses come back to the host."""
+
+    def __init__(self, num_keys: int, math: StackedMath) -> None:
+        self._math = math
+        self._table = mx.full((num_keys,), _ABSENT, dtype=mx.int32)
+        mx.eval(self._table)
+        # shares the array's memory: what the host writes is what the device reads next
+        self._entries = np.array(self._table, copy=False)
+
+    def dispatch(self, hidden: mx.array, keys: mx.array) -> tuple[mx.array, mx.array]:
+        """Sends off `keys [T, k]` on `hidden [T, H]`: the keys that the table lacks (else -1), and results `[T * k, H]`.
+
+        Results of what is lacking are those of some other record: they must be replaced.
+        """
+        entries = self._table[keys]
+        missing = mx.where(entries < 0, keys, _ABSENT)
+        mx.async_eval(missing)
+        results = self._math.run_entries(hidden, mx.maximum(entries, 0).astype(mx.uint32))
+        mx.async_eval(results)
+        return missing, results
+
+    def hold(self, keys: Sequence[int], slots: Slots) -> None:
+        """These records are resident and stay where they are until `drop`."""
+        self._entries[keys] = self._math.entries(keys, slots)
+
+    def drop(self, keys: Iterable[int]) -> None:
+        """These records have left their slots."""
+        self._entries[list(keys)] = _ABSENT
