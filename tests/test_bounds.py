@@ -47,7 +47,9 @@ def test_a_union_lies_between_one_token_and_all(num_experts, top_k, block):
     assert top_k - 1e-9 <= union <= min(num_experts, top_k * block) + 1e-9
 
 
-LAYER = LayerCost(pre_router_ns=10, first_read_ns=5, all_reads_ns=21, shared_ns=3, experts_ns=20, last_expert_ns=2)
+LAYER = LayerCost(
+    pre_router_ns=10, first_read_ns=5, all_reads_ns=21, shared_ns=3, hits_ns=0, experts_ns=20, last_expert_ns=2
+)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,8 @@ LAYER = LayerCost(pre_router_ns=10, first_read_ns=5, all_reads_ns=21, shared_ns=
         ({}, 10 + 5 + 20),
         ({"all_reads_ns": 100}, 10 + 100 + 2),
         ({"shared_ns": 8}, 10 + 8 + 20),
+        ({"hits_ns": 1}, 10 + 5 + 19),
+        ({"hits_ns": 4}, 10 + 3 + 20),
         ({"first_read_ns": 0, "all_reads_ns": 0}, 10 + 3 + 20),
     ],
 )

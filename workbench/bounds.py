@@ -43,6 +43,8 @@ class LayerCost:
     """Time until the last missing record could be ready at the envelope's bandwidth; 0 where all are resident."""
     shared_ns: float
     """Compute that needs no routed bytes (the shared expert): it can fill the wait for the first read."""
+    hits_ns: float
+    """Compute of those routed experts that are resident: it can fill that wait too."""
     experts_ns: float
     """Compute of all routed experts of the layer."""
     last_expert_ns: float
@@ -52,10 +54,13 @@ class LayerCost:
 def dependency_bound_ns(layers: Sequence[LayerCost], fixed_ns: float = 0.0) -> float:
     """Token time when reads overlap all they may; `fixed_ns` is compute outside the layers (embedding, head).
 
-    A layer takes pre-router + max(max(first read, shared) + experts, all reads + last expert).
+    A layer takes pre-router + max(max(first read, shared + hits) + the other experts, all reads + last expert).
     """
     return fixed_ns + sum(
         layer.pre_router_ns
-        + max(max(layer.first_read_ns, layer.shared_ns) + layer.experts_ns, layer.all_reads_ns + layer.last_expert_ns)
+        + max(
+            max(layer.first_read_ns, layer.shared_ns + layer.hits_ns) + layer.experts_ns - layer.hits_ns,
+            layer.all_reads_ns + layer.last_expert_ns,
+        )
         for layer in layers
     )

@@ -67,7 +67,6 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
     demand, wasted = _sum(used, "logical_bytes"), _sum(tickets, "logical_bytes") - _sum(used, "logical_bytes")
     latency_us = (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / NS_PER_US
     busy_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
-    seen = tickets.filter(pl.col("seen_ns").is_not_null())
     values = {
         "demand_bytes": demand,
         "exact_bytes": exact,
@@ -75,8 +74,6 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
         "wasted_bytes": wasted,
         "logical_bytes": _sum(events.filter(kind="demand"), "logical_bytes"),
         "physical_bytes": _sum(tickets, "physical_bytes"),
-        "read_ops": tickets.height,
-        "read_size_p50_bytes": np.median(tickets["physical_bytes"].to_numpy()),
         "queue_depth_mean": tickets["queue_depth"].drop_nulls().to_numpy().mean() if tickets["queue_depth"].count() else None,
         "bandwidth_gbps": _sum(tickets, "physical_bytes") / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
         "submit_to_ready_p50_us": np.percentile(latency_us, 50),
@@ -84,10 +81,40 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
         "submit_to_ready_p99_us": np.percentile(latency_us, 99),
         "overfetch_ratio": (demand + wasted) / demand if demand else 0.0,
     }
+    values |= _calls(tickets) | _timeliness(tickets)
+    return {f"storage/{store}_{name}": value for name, value in values.items() if value is not None}
+
+
+def _calls(tickets: pl.DataFrame) -> dict[str, float]:
+    """Read calls: a ticket took one, a share of one, or several."""
+    calls = tickets["value"].fill_null(1.0).to_numpy()
+    sizes = tickets["physical_bytes"].to_numpy() / calls
+    order = np.argsort(sizes, kind="stable")
+    middle = np.searchsorted(np.cumsum(calls[order]), calls.sum() / 2)
+    return {
+        "read_ops": round(calls.sum()),
+        "read_size_p50_bytes": round(sizes[order][middle]),
+        "coalesced_runs": round(calls[calls < 1].sum()),
+    }
+
+
+def _timeliness(tickets: pl.DataFrame) -> dict[str, float]:
+    """Whether bytes came before compute asked, and how long they then lay unseen."""
+    values = {}
+    seen, asked = (tickets.filter(pl.col(column).is_not_null()) for column in ("seen_ns", "deadline_ns"))
     if seen.height:
         values["ready_to_seen_p50_us"] = np.median((seen["seen_ns"] - seen["ready_ns"]).to_numpy()) / NS_PER_US
         values["late_fraction"] = (seen["outcome"] == "used_late").to_numpy().mean()
-    return {f"storage/{store}_{name}": value for name, value in values.items() if value is not None}
+    if asked.height:
+        values["slack_p50_us"] = _slack_us(asked)
+    predicted = tickets.filter(intent="predicted")
+    if predicted.height:
+        values["useful_prefetch_ratio"] = (predicted["outcome"] != "unused").to_numpy().mean()
+    return values
+
+
+def _slack_us(tickets: pl.DataFrame) -> float:
+    return float(np.median((tickets["deadline_ns"] - tickets["ready_ns"]).to_numpy())) / NS_PER_US
 
 
 def _sum(frame: pl.DataFrame, column: str) -> float:
@@ -99,27 +126,46 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
     if demands.height == 0:
         return {}
     hits, joined, misses = (_sum(demands, name) for name in ("hits", "joined", "misses"))
-    return {
+    marks = {name: _sum(events.filter(kind="mark", name=name), "value") for name in ("rows_unique", "pages_requested")}
+    used = events.filter(pl.col("kind") == "ticket", pl.col("outcome").is_in(["used_on_time", "used_late"]))
+    metrics = {
         "ple/rows_requested": _sum(demands, "value"),
-        "ple/pages_requested": hits + joined + misses,
+        "ple/pages_unique": hits + joined + misses,
         "ple/page_hits": hits,
         "ple/pages_joined": joined,
         "ple/page_misses": misses,
+        "ple/logical_bytes": _sum(demands, "logical_bytes"),
+        "ple/physical_bytes": _sum(events.filter(kind="ticket"), "physical_bytes"),
         "ple/exposed_wait_ms": _sum(events.filter(kind="wait"), "duration_ns") / NS_PER_MS,
     }
+    metrics |= {f"ple/{name}": value for name, value in marks.items() if value}
+    if used["deadline_ns"].count():
+        metrics["ple/ready_to_use_slack_p50_us"] = _slack_us(used.filter(pl.col("deadline_ns").is_not_null()))
+    return metrics
 
 
 def _waits(events: pl.DataFrame) -> dict[str, float]:
-    waits = events.filter(kind="wait")
+    waits, evaluations = events.filter(kind="wait"), events.filter(kind="evaluate")
     tickets = events.filter((pl.col("kind") == "ticket") & (pl.col("outcome").is_in(["used_on_time", "used_late"])))
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
+    waited_ns = _sum(waits, "duration_ns")
+    readback_ns = _sum(events.filter(kind="readback"), "duration_ns")
     metrics = {
         "overlap/io_wall_ms": io_wall_ns / NS_PER_MS,
         "overlap/exposed_wait_ms": _sum(waits.filter(store="expert"), "duration_ns") / NS_PER_MS,
-        "overlap/readback_ms": _sum(events.filter(kind="readback"), "duration_ns") / NS_PER_MS,
+        "overlap/compute_idle_for_exact_io_ms": waited_ns / NS_PER_MS,
+        "overlap/readback_ms": readback_ns / NS_PER_MS,
     }
+    if evaluations.height:
+        passes_ns = _sum(events.filter(kind="token"), "duration_ns")
+        stood_ns = waited_ns + readback_ns + _sum(evaluations, "duration_ns")
+        metrics["overlap/host_ms"] = (passes_ns - stood_ns) / NS_PER_MS
     if io_wall_ns:
-        metrics["overlap/hidden_fraction"] = 1 - _sum(waits, "duration_ns") / io_wall_ns
+        metrics["overlap/hidden_fraction"] = 1 - waited_ns / io_wall_ns
+    for name in ("gate_up", "down"):
+        waves = events.filter(kind="wave", name=name)
+        if waves.height:
+            metrics[f"overlap/wave_{name}_ready_ms"] = _sum(waves, "duration_ns") / waves.height / NS_PER_MS
     return metrics
 
 

@@ -1,5 +1,8 @@
 """A decoded token against its bounds: stage times of the attribution run, bytes of the timed run, bandwidth from elsewhere."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -10,26 +13,33 @@ _PRE_ROUTER = ("ple", "gdn", "qsa", "router")
 _ROUTED = ("gate_up", "down")
 _STAGES = (*_PRE_ROUTER, "shared", *_ROUTED, "head")
 
+StageTimes = Mapping[int, Mapping[str, float]]
+"""Nanoseconds by layer (-1: outside the layers) and stage."""
+
 
 def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) -> dict[str, float]:
     """Stage times a token, and the timed run's token against `max(compute, bytes / bandwidth)` and the dependency bound.
 
     The attribution run's stages take longer than the timed run's, which overlap dispatch; they are scaled so that their sum is
-    the timed run's token time without its exposed waits. Empty when a run has no attribution or fewer than two tokens.
+    the timed run's token time without its exposed waits. The dependency bound is that of each layer of each token with the
+    records it missed, averaged. Empty when a run has no attribution or fewer than two tokens.
     """
     tokens = events.filter(kind="token", phase="decode").sort("t_ns")
     stages = events.filter(kind="stage")
     if tokens.height < 2 or stages.height == 0:
         return {}
+    # the intervals that decode rates count: from the end of the first token to that of the last
+    inside = events.filter(pl.col("phase") == "decode", pl.col("t_ns") >= tokens["t_ns"][0])
+    count = tokens.height - 1
     per_layer = _stage_ns_by_layer(stages)
-    token_ns = float(np.diff(tokens["t_ns"].to_numpy()).mean())
-    waits_ns = int(events.filter(kind="wait", phase="decode")["duration_ns"].sum()) / tokens.height
-    compute_ns = max(token_ns - waits_ns, 0.0)
+    token_ns = (tokens["t_ns"][-1] - tokens["t_ns"][0]) / count
+    compute_ns = max(token_ns - int(inside.filter(kind="wait")["duration_ns"].sum()) / count, 0.0)
     attributed_ns = sum(sum(stage_ns.values()) for stage_ns in per_layer.values())
-    scale = compute_ns / attributed_ns
-    reads = _read_ns(events, bandwidth_bytes_per_s, tokens.height)
-    bound_ns = _bound(per_layer, reads, scale, top_k)
-    read_ns = sum(all_ns for all_ns, _ in reads.values())
+    scaled = _scaled(per_layer, compute_ns / attributed_ns)
+    reads = _Reads.of(inside, bandwidth_bytes_per_s)
+    demands = inside.filter(kind="demand", store="expert").select("layer", "hits", "joined", "misses")
+    read_ns = reads.whole_ns * float(demands["misses"].to_numpy().sum()) / count
+    bound_ns = dependency_bound_ns(list(_costs(scaled, demands, reads, top_k))) / count + sum(scaled.get(-1, {}).values())
     metrics = {f"overlap/stage_{name}_ms": _total(per_layer, name) / NS_PER_MS for name in _STAGES if _total(per_layer, name)}
     return metrics | {
         "overlap/attribution_ratio": attributed_ns / compute_ns if compute_ns else 0.0,
@@ -40,7 +50,7 @@ def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) 
 
 
 def _stage_ns_by_layer(stages: pl.DataFrame) -> dict[int, dict[str, float]]:
-    """Mean nanoseconds a token by layer (-1: outside the layers) and stage."""
+    """Mean nanoseconds a token."""
     num_tokens = stages["position"].n_unique()
     sums = stages.group_by("layer", "name").agg(pl.col("duration_ns").sum())
     result: dict[int, dict[str, float]] = {}
@@ -49,36 +59,48 @@ def _stage_ns_by_layer(stages: pl.DataFrame) -> dict[int, dict[str, float]]:
     return result
 
 
-def _read_ns(events: pl.DataFrame, bandwidth_bytes_per_s: float, num_tokens: int) -> dict[int, tuple[float, float]]:
-    """By layer, mean nanoseconds a token of all expert reads and of the first one, at the given bandwidth."""
-    tickets = events.filter(kind="ticket", phase="decode", store="expert")
-    demands = events.filter(kind="demand", phase="decode", store="expert")
-    if tickets.height == 0:
-        return {}
-    one_ns = float(tickets["physical_bytes"].to_numpy().mean()) / bandwidth_bytes_per_s * NS_PER_S
-    by_layer = demands.group_by("layer").agg(pl.col("misses").sum(), (pl.col("misses") > 0).sum().alias("with_misses"))
-    return {layer: (one_ns * n / num_tokens, one_ns * some / num_tokens) for layer, n, some in by_layer.iter_rows()}
+def _scaled(per_layer: StageTimes, factor: float) -> dict[int, dict[str, float]]:
+    return {layer: {name: factor * time_ns for name, time_ns in stage_ns.items()} for layer, stage_ns in per_layer.items()}
 
 
-def _bound(per_layer: dict[int, dict[str, float]], reads: dict[int, tuple[float, float]], scale: float, top_k: int) -> float:
-    costs = []
-    for layer, stage_ns in per_layer.items():
-        if layer < 0:
-            continue
-        all_ns, first_ns = reads.get(layer, (0.0, 0.0))
-        experts_ns = scale * sum(stage_ns.get(name, 0.0) for name in _ROUTED)
-        costs.append(
-            LayerCost(
-                pre_router_ns=scale * sum(stage_ns.get(name, 0.0) for name in _PRE_ROUTER),
-                first_read_ns=first_ns,
-                all_reads_ns=all_ns,
-                shared_ns=scale * stage_ns.get("shared", 0.0),
-                experts_ns=experts_ns,
-                last_expert_ns=experts_ns / top_k,
-            )
+@dataclass(frozen=True, kw_only=True)
+class _Reads:
+    """What one record's read takes at the given bandwidth."""
+
+    whole_ns: float
+    split: bool
+    """Gate+up and down are read apart, so that the first two can run before the third has come."""
+
+    @classmethod
+    def of(cls, inside: pl.DataFrame, bandwidth_bytes_per_s: float) -> "_Reads":
+        tickets = inside.filter(kind="ticket", store="expert", intent="exact")
+        if tickets.height == 0:
+            return cls(whole_ns=0.0, split=False)
+        calls = tickets["value"].fill_null(1.0).to_numpy()
+        whole_ns = float(tickets["physical_bytes"].to_numpy().mean()) / bandwidth_bytes_per_s * NS_PER_S
+        return cls(whole_ns=whole_ns, split=bool(np.median(calls) >= 2))
+
+    @property
+    def first_ns(self) -> float:
+        """Until the first products can run."""
+        return self.whole_ns * 2 / 3 if self.split else self.whole_ns
+
+
+def _costs(scaled: StageTimes, demands: pl.DataFrame, reads: _Reads, top_k: int) -> Iterator[LayerCost]:
+    """One cost a demand: a layer of a token with the records that it found and missed."""
+    for layer, hits, joined, misses in demands.iter_rows():
+        stage_ns = scaled.get(layer, {})
+        routed_ns = sum(stage_ns.get(name, 0.0) for name in _ROUTED)
+        yield LayerCost(
+            pre_router_ns=sum(stage_ns.get(name, 0.0) for name in _PRE_ROUTER),
+            first_read_ns=reads.first_ns if misses else 0.0,
+            all_reads_ns=reads.whole_ns * misses,
+            shared_ns=stage_ns.get("shared", 0.0),
+            hits_ns=routed_ns * hits / (hits + joined + misses),
+            experts_ns=routed_ns,
+            last_expert_ns=(stage_ns.get("down", 0.0) if reads.split else routed_ns) / top_k,
         )
-    return dependency_bound_ns(costs, fixed_ns=scale * sum(per_layer.get(-1, {}).values()))
 
 
-def _total(per_layer: dict[int, dict[str, float]], name: str) -> float:
+def _total(per_layer: StageTimes, name: str) -> float:
     return sum(stage_ns.get(name, 0.0) for stage_ns in per_layer.values())

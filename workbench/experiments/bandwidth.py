@@ -8,8 +8,10 @@ from pathlib import Path
 
 from workbench.analysis.storage_envelope import latest_envelope
 from workbench.experiments.disk_probe import read_rate, record_windows
+from workbench.geometry import Geometry
 from workbench.paths import runs_folder, store_folder
 from workbench.runtime.engine import RuntimeConfig
+from workbench.schema.envelopes import Envelope, load_envelope
 from workbench.units import GB
 
 
@@ -22,13 +24,15 @@ class Bandwidth:
 
 
 def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfig, probe_s: float) -> Bandwidth:
-    """The given figure, else that of records in the disk's newest envelope, else a probe of the profile's store.
+    """Of records: the given figure, else that of the disk that the run is slowed to or of this disk's envelope, else a probe.
 
-    The envelope is Gate A's of this machine, filesystem and profile, and holds for uncached reads; the probe takes `probe_s`
-    seconds and reads the way the run reads.
+    This disk's envelope is Gate A's newest of this machine, filesystem and profile, and holds for uncached reads; the probe takes `probe_s`
+    seconds of reads of the profile's store, done the way the run does them.
     """
     if given_gbps is not None:
         return Bandwidth(bytes_per_s=given_gbps * GB, source=f"given: {given_gbps:g} GB/s")
+    if config.envelope:
+        return _modelled(load_envelope(config.envelope), Geometry.from_folder(store_folder(profile)).record_bytes)
     envelope = latest_envelope(runs_folder(), profile) if config.uncached else None
     if envelope is not None and envelope.measured is not None:
         gbps = envelope.measured.expert.bandwidth_gbps
@@ -37,6 +41,12 @@ def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfi
     how = "uncached" if config.uncached else "buffered: the page cache may serve it"
     source = f"probe: {bytes_per_s / GB:.3g} GB/s, {probe_s:g} s of record windows, {config.expert_depth} at once, {how}"
     return Bandwidth(bytes_per_s=bytes_per_s, source=source)
+
+
+def _modelled(envelope: Envelope, record_bytes: int) -> Bandwidth:
+    """Records at the rate of the disk that a run is slowed to."""
+    gbps = min(envelope.bandwidth_gbps, envelope.iops * record_bytes / GB)
+    return Bandwidth(bytes_per_s=gbps * GB, source=f"envelope {envelope.name} (emulated): {gbps:.3g} GB/s of records")
 
 
 def probe_bandwidth(store: Path, config: RuntimeConfig, probe_s: float) -> float:

@@ -19,6 +19,7 @@ from workbench.experiments.attribution import attribute
 from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
 from workbench.paths import bundled_model, runs_folder, store_folder
+from workbench.readers import PacedReader
 from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
@@ -70,9 +71,8 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
     if not config.turns or not all(config.turns):
         raise BadInput("nothing to generate from: give a prompt")
     tags = {"arm": "resident" if config.resident else f"streamed-{config.runtime.policy}"}
-    folder = RunFolder.create(
-        root or runs_folder(), "generate", config, profile=config.profile, evidence=Evidence.PHYSICAL, tags=tags
-    )
+    evidence = Evidence.EMULATED if config.runtime.envelope and not config.resident else Evidence.PHYSICAL
+    folder = RunFolder.create(root or runs_folder(), "generate", config, profile=config.profile, evidence=evidence, tags=tags)
     with folder, ExitStack() as stack:
         swapped = swap_out_bytes()
         bandwidth = _bandwidth(config)
@@ -85,6 +85,7 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
             attribute(engine, session, config.attribution_tokens)
             engine.close()
             metrics |= _checksum_metrics(engine)
+            digests |= _emulation_tags(engine)
         frame = folder.events.frame()
         metrics |= run_metrics(frame)
         if bandwidth is not None:
@@ -181,3 +182,10 @@ def _memory_metrics(engine: Engine, swapped_before: int) -> dict[str, float]:
 
 def _checksum_metrics(engine: StreamedEngine) -> dict[str, float]:
     return {f"storage/{store}_checksum_ms": ns / NS_PER_MS for store, ns in engine.transfer.check_ns.items()}
+
+
+def _emulation_tags(engine: StreamedEngine) -> dict[str, str]:
+    """Of a paced run: the share of reads for which this machine's disk was slower than the one it stands for."""
+    if not isinstance(engine.reader, PacedReader):
+        return {}
+    return {"overdue_share": f"{engine.reader.num_overdue / max(1, engine.reader.num_reads):.4f}"}
