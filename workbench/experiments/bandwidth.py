@@ -26,7 +26,7 @@ class Bandwidth:
 def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfig, probe_s: float) -> Bandwidth:
     """Of records: the given figure, else that of the disk that the run is slowed to or of this disk's envelope, else a probe.
 
-    This disk's envelope is Gate A's newest of this machine, filesystem and profile, and holds for uncached reads; the probe takes `probe_s`
+    The envelope is Gate A's newest of this machine, filesystem and profile, and holds for uncached reads; the probe takes `probe_s`
     seconds of reads of the profile's store, done the way the run does them.
     """
     if given_gbps is not None:
