@@ -6,7 +6,15 @@ import pytest
 from workbench.analysis import misses
 from workbench.analysis.bootstrap import Resampler
 from workbench.analysis.draws import uniform_draws
-from workbench.analysis.misses import by_request, by_step, capacity_records, miss_curve, miss_ratio, missed_records
+from workbench.analysis.misses import (
+    belady_gap,
+    by_request,
+    by_step,
+    capacity_records,
+    miss_curve,
+    miss_ratio,
+    missed_records,
+)
 from workbench.analysis.routes import Routes
 
 
@@ -87,3 +95,20 @@ def test_a_trace_against_itself_has_ratio_one_without_spread(make_routes):
     missed = missed_records(routes, 8, "lru")
     ratio = miss_ratio(routes, missed, routes, missed, Resampler(routes.num_requests))
     assert (float(ratio.value), float(ratio.low), float(ratio.high)) == (1.0, 1.0, 1.0)
+
+
+def test_the_gap_to_belady_is_a_ratio_at_equal_capacity(hand):
+    traces = [("measured", hand, ("lru", "belady")), ("uniform draws", hand, ("lru",))]
+    resampler = Resampler(2, num_resamples=100)
+    _, missed = miss_curve(traces, (0.375, 1.0), resampler, record_bytes=1)
+    gap = belady_gap(hand, missed, resampler)
+    # at 3 slots LRU misses 2 (above); Belady keeps 0 or 1 when 3 and 4 come, and misses 2 as well; with all, 2 is a first use
+    assert gap.select("policy", "fraction").rows() == [("lru", 0.375), ("lru", 1.0)]
+    lru, belady = (by_request(hand, missed["measured", name, 0.375]).sum() for name in ("lru", "belady"))
+    assert gap["gap"].to_list() == [lru / belady, 1.0]
+    assert (gap["gap_low"] <= gap["gap"]).all()
+
+
+def test_where_belady_misses_nothing_there_is_no_gap(hand):
+    nothing = {("measured", name, 1.0): np.zeros(6) for name in ("lru", "belady")}
+    assert belady_gap(hand, nothing, Resampler(2, num_resamples=10)).is_empty()

@@ -27,6 +27,44 @@ def test_misses_and_twin_print_what_they_simulated(capsys):
     assert "| e2e/decode_tps" in out
 
 
+def test_validate_exits_by_its_verdict_and_prints_runs_and_errors(tmp_path, capsys, monkeypatch):
+    from workbench.analysis.twin_errors import Decoded, error_row, error_table, judge_twin
+    from workbench.experiments import twin_validation
+    from workbench.schema import Evidence, RunFolder
+
+    live = Decoded(hit_rate=0.8, token_ms=20.0, exposed_wait_ms=6.0, misses=16.0)
+    slower = Decoded(hit_rate=0.8, token_ms=30.0, exposed_wait_ms=6.0, misses=16.0)
+    case = {"family": "prose", "cache_share": 0.25, "policy": "lru", "wave": "4", "envelope": ""}
+
+    def planted(config, root=None):
+        twin = slower if config.seed else live
+        rows = [{**case, **error_row(live, twin)} for _ in range(9)]
+        made = RunFolder.create(
+            tmp_path / "runs", "simulate", config, profile="mini", evidence=Evidence.SIMULATED, tags={"arm": "validation"}
+        )
+        verdict = judge_twin(rows, max_error=config.max_error, min_runs=9, conditions=("planted",))
+        made.finish(verdict=verdict, tables={"errors": error_table(rows), "runs": rows})
+        return made
+
+    monkeypatch.setattr(twin_validation, "validate_twin", planted)
+    monkeypatch.setattr("workbench.gates.traces.ensure_store", lambda profile: None)
+    assert run(["simulate", "validate", "--set", "seed=1"]) == 1
+    out = capsys.readouterr().out
+    assert "**FAIL** (twin.token_time). the twin is unfit" in out
+    assert "| this one | 25%" in out
+    assert run(["simulate", "validate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "pass"
+
+
+def test_a_twin_that_was_not_validated_says_so(capsys):
+    assert run(["simulate", "twin", *SMALL, "--slots", "50"]) == 0
+    assert "twin not validated" in capsys.readouterr().out
+    assert run(["simulate", "sweep", *SMALL, "--set", "num_slots=[50]", "--set", "policies=['lru']", "--set", "workers=1"]) == 0
+    out = capsys.readouterr().out
+    assert "tokens_per_s_low" in out
+    assert "twin not validated" in out
+
+
 def test_routes_are_written_and_foreign_ones_imported(tmp_path, capsys):
     made = tmp_path / "deep" / "loop.parquet"
     shape = ["--set", "layers=2", "--set", "experts=32", "--set", "top_k=4", "--set", "tokens=9", "--set", "period=3"]

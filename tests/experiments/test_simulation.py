@@ -101,7 +101,7 @@ def test_an_unknown_envelope_is_refused_before_a_folder_exists(tmp_path):
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch):
     config = SweepConfig.build(
-        {"routes": {**SMALL, "requests": 1}, "num_slots": [30, 60], "orders": ["barrier"], "token_ms": 1.0, "workers": 1}
+        {"routes": {**SMALL, "requests": 1}, "num_slots": [30, 60], "waves": ["barrier"], "token_ms": 1.0, "workers": 1}
     )
     ran = []
 
@@ -132,13 +132,13 @@ def test_sweep_points_are_those_of_single_runs(tmp_path):
             "routes": {**SMALL, "requests": 1},
             "num_slots": [40],
             "policies": ["lfru"],
-            "orders": ["ready"],
+            "waves": [1],
             "token_ms": 1.0,
             "workers": 1,
         }
     )
     rows = run_sweep(config, root=tmp_path).result.tables["sweep"]
-    single = TwinRunConfig(routes=config.routes, twin=TwinConfig(num_slots=40, order="ready"), token_ms=1.0)
+    single = TwinRunConfig(routes=config.routes, twin=TwinConfig(num_slots=40, wave=1), token_ms=1.0)
     alone = simulate_twin(single, root=tmp_path).result
     assert rows[0]["tokens_per_s"] == alone.metrics["e2e/decode_tps"]
     assert json.loads(json.dumps(rows)) == rows

@@ -15,7 +15,7 @@ from workbench.schema import Evidence, Outcome, read_events, read_routes
 from workbench.simulate import planted
 
 SHAPE = {"num_layers": 1, "num_experts": 128, "top_k": 10}
-QUICK = ("fractions=[0.25]", "policies=[]", "resamples=200")
+QUICK = ("fractions=[0.25]", "policies=[]", "resamples=200", "stalls.requests=1", "stalls.fractions=[0.25]")
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,12 @@ def test_a_run_keeps_its_tables_figures_series_and_an_empty_event_table(runs):
         "reuse_within",
         "skew",
         "misses",
+        "belady_gap",
+        "slot_value",
+        "stalls",
     }
     assert {path.stem for path in (folder.artifacts / "figures").glob("*.png")} == {
-        "misses", "unions", "acceptance", "overlap", "reuse", "skew",
+        "misses", "unions", "acceptance", "overlap", "reuse", "skew", "belady_gap", "slot_value", "stalls",
     }  # fmt: skip
     misses = pl.read_parquet(folder.artifacts / "tables" / "misses.parquet")
     assert set(misses["trace"]) == {"measured", "uniform draws", "popularity draws"}

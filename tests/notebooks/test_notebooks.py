@@ -65,10 +65,10 @@ def test_gate_a_ends_in_its_verdict(tmp_path, monkeypatch):
 def test_gate_b_ends_in_its_verdict(tmp_path, write_trace):
     routes = planted.repeated(num_requests=3, num_tokens=20, num_layers=1, num_experts=128, top_k=10, seed=1)
     trace = write_trace(tmp_path / "routes.parquet", routes)
-    settings = (f"trace={trace}", "fractions=[0.25]", "policies=[]", "resamples=100")
+    settings = (f"trace={trace}", "fractions=[0.25]", "policies=[]", "resamples=100", "stalls.fractions=[0.25]")
     page = execute(tmp_path / "runs", name="B", smoke=True, settings=settings)
     assert "INCONCLUSIVE (B.sample)" in page
-    assert page.count('alt="figure: ') == 6
+    assert page.count('alt="figure: ') == 9
     assert [folder.path.parent.name for folder in list_runs(tmp_path / "runs")] == ["notebook", "gate_b"]
 
 

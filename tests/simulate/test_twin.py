@@ -1,5 +1,6 @@
 """The twin keeps time by hand-computed figures, decides like the replay, and is the same twice."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +21,7 @@ from workbench.simulate.twin import Twin, TwinConfig
 
 # one read alone takes 10 us + 1 us a page; the pipe lets a page through in 1 us
 ENVELOPE = Envelope(name="toy", device="none", source="test", latency_us=10, stream_gbps=4.096, bandwidth_gbps=4.096, iops=1e9)
-RECORD_BYTES = 4096 * 9  # and a page for the window: 10 us in the pipe, 20 us alone
+RECORD_BYTES = 4096 * 10  # 10 us in the pipe, 20 us alone
 MODEL = RouteModel(num_layers=6, num_experts=64, top_k=4, num_early_layers=1)
 STAGES = StageTimes.uniform(6, 0.3)
 
@@ -49,14 +50,63 @@ def token_ns(frame):
 def test_a_token_by_hand():
     stages = StageTimes(source="test", pre_router_us=(100, 200), shared_us=(5, 5), experts_us=(40, 60), head_us=7)
     layers = decode_passes([[[[0, 1], [2, 3]], [[0, 1], [2, 9]]]])
-    for order, expected_us in {
-        # two reads at once: the second leaves the pipe when the first one's own 20 us are over
-        "barrier": [(100 + 20 + 45) + (200 + 20 + 65) + 7, (100 + 45) + (200 + 20 + 65) + 7],
-        # the shared expert hides 5 of the 20 us; in the last layer shared and first expert hide all of them
-        "ready": [(100 + 20 + 40) + (200 + 20 + 60) + 7, (100 + 5 + 40) + (200 + 5 + 60) + 7],
+    for wave, expected_us in {
+        # two reads at once: the second leaves the pipe when the first one's own 20 us are over; the shared expert hides in them
+        "barrier": [(100 + 20 + 40) + (200 + 20 + 60) + 7, (100 + 5 + 40) + (200 + 20 + 60) + 7],
+        # in the last layer the shared expert and the one that is there hide the whole read
+        1: [(100 + 20 + 40) + (200 + 20 + 60) + 7, (100 + 5 + 40) + (200 + 5 + 60) + 7],
     }.items():
-        frame = Twin(toy(order=order), stages, ENVELOPE).run(layers).frame()
-        assert (token_ns(frame) / 1000).tolist() == pytest.approx(expected_us), order
+        frame = Twin(toy(wave=wave), stages, ENVELOPE).run(layers).frame()
+        assert (token_ns(frame) / 1000).tolist() == pytest.approx(expected_us), wave
+
+
+@pytest.mark.parametrize(("wave", "ready_us"), [("barrier", 40), ("all", 40), (4, 40), (2, 20), (1, 20)])
+def test_a_wave_waits_for_its_own_records_only(wave, ready_us):
+    # four reads leave the pipe at 20, 20, 30 and 40 us; an expert takes 30, so what comes after the first two hides
+    stages = StageTimes(source="test", pre_router_us=(100,), shared_us=(5,), experts_us=(120,))
+    frame = Twin(toy(wave=wave), stages, ENVELOPE).run(decode_passes([[[[0, 1, 2, 3]]]])).frame()
+    assert (token_ns(frame) / 1000).tolist() == [100 + ready_us + 120]
+    assert (frame.filter(kind="wait")["duration_ns"] / 1000).to_list() == [ready_us - 5]
+
+
+def test_what_reads_cost_the_computing_thread_is_added():
+    stages = StageTimes(source="test", pre_router_us=(100,), shared_us=(0,), experts_us=(40,), ask_us=3, take_us=2)
+    frame = Twin(toy(wave="barrier"), stages, ENVELOPE).run(decode_passes([[[[0, 1]], [[0, 1]]]])).frame()
+    # both are asked for, then both come 20 us later and are taken one after the other; hits cost nothing
+    assert (token_ns(frame) / 1000).tolist() == [100 + 2 * 3 + 20 + 2 * 2 + 40, 100 + 40]
+    assert (frame.filter(kind="wait")["duration_ns"] / 1000).to_list() == [20 + 2 * 2]
+
+
+def test_stage_times_scale_to_a_measured_token():
+    scaled = StageTimes.uniform(4, 10.0).scaled(2_000_000)
+    assert scaled.token_ns == 2_000_000
+    assert scaled.pre_router_us == pytest.approx((250,) * 4)
+
+
+def test_a_window_is_the_pages_that_its_record_touches(routes):
+    tickets = run(routes, record_bytes=7168).filter(kind="ticket", store="expert")
+    by_key = dict(tickets.select("identity", "physical_bytes").iter_rows())
+    # they start 0, 3,072, 2,048 and 1,024 bytes behind a page
+    assert {key % 64 % 4: moved for key, moved in by_key.items()} == {0: 8192, 1: 12_288, 2: 12_288, 3: 8192}
+
+
+def test_pages_of_earlier_tokens_hit(routes):
+    never, always_old = (run(routes, ple_pages=4, ple_reuse=reuse, ple_slots=64) for reuse in (0.0, 0.9))
+    counts = [run_metrics(frame) for frame in (never, always_old)]
+    assert counts[0]["ple/page_hits"] == 0
+    assert counts[1]["ple/page_hits"] > 2 * counts[1]["ple/page_misses"]
+    # a cache below what is used again hits less
+    small = run_metrics(run(routes, ple_pages=4, ple_reuse=0.9, ple_slots=8))
+    assert small["ple/page_hits"] < 0.8 * counts[1]["ple/page_hits"]
+
+
+def test_pages_of_the_passes_are_asked_for_early_and_in_parts_that_fit(routes):
+    tile = [replace(each, pages={1: tuple(range(10))}) for each in decode_passes(routes)[:2]]
+    frame = Twin(toy(ple_slots=4), STAGES, ENVELOPE).run(tile).frame()
+    demands = frame.filter(kind="demand", store="ple")
+    assert demands["misses"].to_list() == [4, 4, 2] * 2
+    first_layer = frame.filter(kind="demand", store="expert", layer=0)["t_ns"]
+    assert demands["t_ns"][0] < first_layer[0] < demands["t_ns"][1]
 
 
 def test_events_have_the_live_schema_and_metrics(routes):
@@ -90,7 +140,7 @@ def test_compute_and_waits_add_up(routes):
 
 
 def test_reads_while_compute_goes_on_shorten_the_token(routes):
-    barrier, ready = (token_ns(run(routes, order=order)).sum() for order in ("barrier", "ready"))
+    barrier, ready = (token_ns(run(routes, wave=wave)).sum() for wave in ("barrier", 1))
     assert STAGES.token_ns * 120 < ready < barrier
 
 
@@ -210,7 +260,7 @@ def test_a_hot_set_warms_what_its_sequence_used_before_the_turn(routes):
 
 @pytest.mark.soak
 def test_clocks_never_go_back(routes):
-    frame = run(routes, order="ready", prefetch=PrefetchConfig(kind="oracle", recall=0.8, precision=0.5, lead_layers=9))
+    frame = run(routes, wave=1, prefetch=PrefetchConfig(kind="oracle", recall=0.8, precision=0.5, lead_layers=9))
     ends = frame.filter(kind="token")["t_ns"].to_list()
     assert all(before < after for before, after in pairwise(ends))
     tickets = frame.filter(kind="ticket")

@@ -55,11 +55,15 @@ def table(folder: RunFolder, name: str) -> Markdown:
     return _table(result.tables[name] if result else [])
 
 
-def figure(folder: RunFolder, name: str) -> HTML:
-    """A figure of the run; its evidence stands in its corner."""
-    content = base64.b64encode((folder.artifacts / "figures" / f"{name}.png").read_bytes()).decode()
+def figure(folder: RunFolder, *names: str) -> HTML:
+    """Figures of the run, one below the other; the evidence of each stands in its corner."""
     # as HTML, because pages made from notebooks drop the alternative text of an image
-    return HTML(f'<img alt="figure: {name}" width="720" src="data:image/png;base64,{content}">')
+    return HTML("<br>".join(_image(name, folder.artifacts / "figures" / f"{name}.png") for name in names))
+
+
+def _image(name: str, path: Path) -> str:
+    content = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="figure: {name}" width="720" src="data:image/png;base64,{content}">'
 
 
 def criteria(folder: RunFolder) -> Markdown:
