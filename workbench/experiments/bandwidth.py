@@ -26,8 +26,8 @@ class Bandwidth:
 def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfig, probe_s: float) -> Bandwidth:
     """Of records: the given figure, else that of the disk that the run is slowed to or of this disk's envelope, else a probe.
 
-    The envelope is Gate A's newest of this machine, filesystem and profile, and holds for uncached reads; the probe takes `probe_s`
-    seconds of reads of the profile's store, done the way the run does them.
+    The envelope is Gate A's newest of this machine, filesystem and profile, and holds for uncached reads. The probe reads the
+    profile's store for `probe_s` seconds, the way the run does.
     """
     if given_gbps is not None:
         return Bandwidth(bytes_per_s=given_gbps * GB, source=f"given: {given_gbps:g} GB/s")
