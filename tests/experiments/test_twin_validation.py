@@ -9,11 +9,11 @@ from workbench.errors import BadInput
 from workbench.experiments import twin_validation
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
-from workbench.experiments.simulation import load_envelope
 from workbench.experiments.trace import TraceConfig, record_trace
 from workbench.experiments.twin_validation import TwinValidationConfig, validate_twin
-from workbench.runtime.engine import RuntimeConfig
+from workbench.runtime.config import RuntimeConfig
 from workbench.schema import Evidence, Outcome, list_runs, read_events
+from workbench.schema.envelopes import load_envelope
 from workbench.simulate.stages import StageTimes
 
 SMALL = {"envelopes": ["usb-10gbps"], "requests": 1, "tokens": 5, "timing_tokens": 5, "attribution_tokens": 2}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.readers import Read, aligned_buffer, open_reader
-from workbench.runtime.engine import RuntimeConfig
+from workbench.runtime.config import RuntimeConfig
 from workbench.schema.envelopes import Envelope
 from workbench.stores import open_store
 from workbench.units import GB, NS_PER_S, NS_PER_US, PAGE_BYTES, align_down, align_up

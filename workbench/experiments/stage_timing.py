@@ -16,7 +16,8 @@ from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.trace import TraceConfig, choose_prompts, record_trace
 from workbench.paths import store_folder
-from workbench.runtime.engine import RuntimeConfig, cache_limits
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import cache_limits
 from workbench.schema import RunFolder, read_events
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.stages import StageTimes

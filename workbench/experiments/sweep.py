@@ -17,10 +17,11 @@ from workbench.analysis.run_metrics import run_metrics
 from workbench.analysis.twin_trust import Trust, trust
 from workbench.analysis.workers import completed
 from workbench.config import Config
-from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_envelope, load_routes, run_twin
+from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_routes, run_twin
 from workbench.paths import runs_folder
 from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
+from workbench.schema.envelopes import load_envelope
 from workbench.schema.results import write_json
 from workbench.simulate.prefetchers import PrefetchConfig
 from workbench.simulate.twin import TwinConfig, Wave

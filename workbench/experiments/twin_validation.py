@@ -14,17 +14,17 @@ from workbench.analysis.twin_errors import ARM, decoded, error_row, error_table,
 from workbench.config import Config
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
-from workbench.experiments.simulation import load_envelope
 from workbench.experiments.stage_timing import TimingPlan, time_stages
 from workbench.experiments.trace import TraceConfig, record_trace
 from workbench.paths import runs_folder, store_folder
 from workbench.plots.style import save_figure
 from workbench.plots.twin import error_figure
 from workbench.progress import progress
-from workbench.runtime.engine import RuntimeConfig, cache_limits
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import cache_limits
 from workbench.runtime.sampling import SamplingConfig
 from workbench.schema import Evidence, RunFolder, read_events
-from workbench.schema.envelopes import Envelope
+from workbench.schema.envelopes import Envelope, load_envelope
 from workbench.simulate.twin import Wave
 from workbench.stores import open_store
 

@@ -8,7 +8,7 @@ from workbench.readers.disk import Disk
 from workbench.scheduling.demand import Answer, Demand
 from workbench.scheduling.recorder import Recorder
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import Event, Priority
+from workbench.scheduling.ticket import Event, Priority, Ticket
 from workbench.schema import EventLog
 
 
@@ -24,7 +24,7 @@ class Wire:
         self._recorder = Recorder(log)
         self._disk = disk
         self._ask_ns, self._take_ns = ask_ns, take_ns
-        self._coming: list[tuple[int, int]] = []
+        self._coming: list[tuple[int, int, Ticket]] = []
         for pool in scheduler.pools.values():
             pool.on_final = self._recorder.ticket
 
@@ -89,8 +89,10 @@ class Wire:
     def _land(self) -> None:
         """Tells the scheduler of the reads that have ended; others may end while it is told."""
         while self._coming and self._coming[0][0] <= self.clock.now_ns():
-            ready_ns, number = heapq.heappop(self._coming)
+            ready_ns, number, ticket = heapq.heappop(self._coming)
             self._spend(self._take_ns)
+            if not ticket.final:
+                self._recorder.landed(ticket, together=1)
             self.scheduler.on_ready(number, ready_ns=ready_ns, now_ns=self.clock.now_ns())
 
     def _pump(self) -> None:
@@ -99,7 +101,7 @@ class Wire:
         self._spend(self._ask_ns * len(orders))
         now_ns = self.clock.now_ns()
         for order in orders:
-            heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, order.num_bytes), order.number))
+            heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, order.num_bytes), order.number, order.ticket))
             self._recorder.submitted([order.ticket], len(self._coming))
 
     def _spend(self, duration_ns: int) -> None:
