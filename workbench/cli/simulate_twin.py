@@ -1,4 +1,4 @@
-"""`workbench simulate twin`, `sweep` and `validate`: the runtime on a virtual clock, and how far it is from the real one."""
+"""`workbench simulate twin`, `sweep`, `validate` and `machines`: the runtime on a virtual clock, and how far it is from the real one."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from workbench.cli.output import print_json, print_table
 from workbench.cli.simulated import Settings, result_of, rounded, show
 from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
-from workbench.paths import runs_folder
+from workbench.paths import data_folder, runs_folder
+from workbench.progress import progress
 from workbench.schema import METRICS
 
 _SHOWN = (
@@ -31,6 +32,7 @@ def register(group: App) -> None:
     group.command(twin)
     group.command(sweep)
     group.command(validate)
+    group.command(machines)
 
 
 def twin(
@@ -163,3 +165,39 @@ def _run_row(row: dict[str, Any]) -> dict[str, str]:
         for name, column in (("hit rate", "hit_rate"), ("token, ms", "token_ms"), ("exposed wait, ms", "exposed_wait_ms"))
     }
     return {**settings, "wave": row["wave"], "family": row["family"], **pairs}
+
+
+def machines(*, seed: int = 0, json: bool = False) -> None:
+    """The twin's tokens/s for Flash-Next on machines that were reported on, beside the reports, with the errors.
+
+    Example: workbench simulate machines
+
+    Parameters
+    ----------
+    seed
+        Of the synthetic routes.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.analysis.workers import completed
+    from workbench.simulate.machines import NUM_TOKENS, NUM_WARM, beside_reports, session_keys
+    from workbench.simulate.planner import load_machines
+
+    reported = [each for each in load_machines(data_folder() / "machines").values() if each.reported_tps is not None]
+    keys = session_keys(seed)
+    with progress("machines", len(reported)) as advance:
+        found = {}
+        for index, row in completed(beside_reports, [(each, keys) for each in reported]):
+            found[index] = row
+            advance(1)
+    rows = [found[index] for index in range(len(reported))]
+    error = sum(abs(row["error_percent"]) for row in rows) / len(rows)
+    covered = sum(row["covered"] for row in rows)
+    if json:
+        print_json("machines", {"machines": rows, "mean_absolute_error_percent": error, "covered": covered})
+        return
+    print_table(rounded(rows), "tokens/s, reported and simulated")
+    print(f"\nmean absolute error {error:.0f} %; {covered} of {len(rows)} reports lie between the twin's low and high end")
+    print(f"The twin runs {NUM_TOKENS - NUM_WARM} synthetic tokens behind {NUM_WARM} from an empty LRU cache.")
+    print("Its estimate waits for all misses of a layer, at the geometric mean of what is known of disk and compute;")
+    print("the ends take all ranges at their worst and best, and the best one overlaps reads with experts.")
