@@ -13,7 +13,7 @@ import polars as pl
 from workbench.errors import BadInput
 from workbench.units import NS_PER_MS
 
-TOKEN, WAIT, READBACK, STAGE = "token", "exposed wait", "read-back", "stages"
+TOKEN, WAIT, READBACK, EVALUATE, STAGE = "token", "exposed wait", "read-back", "host waits for compute", "stages"
 READS = {"expert": "expert reads", "ple": "n-gram reads"}
 """Track of each class of reads."""
 QUEUED, IN_FLIGHT, UNSEEN = "queued", "in flight", "ready, not seen"
@@ -67,12 +67,13 @@ def token_spans(events: pl.DataFrame, token: dict[str, Any], num_experts: int) -
     """Everything that happened while `token` (a row of `decoded_tokens`) was made, in `SPAN_SCHEMA`."""
     timed = events.filter(pl.col("phase").ne_missing("attribution"))
     inside = timed.filter(pl.col("t_ns").is_between(token["start_ns"], token["end_ns"], closed="left"))
-    waits, readbacks = (inside.filter(kind=kind).sort("t_ns") for kind in ("wait", "readback"))
+    waits, readbacks, evaluations = (inside.filter(kind=kind).sort("t_ns") for kind in ("wait", "readback", "evaluate"))
     whole = {"track": TOKEN, "name": f"token {token['number']}", "start_ns": token["start_ns"], "end_ns": token["end_ns"]}
     rows = [
         whole,
         *_plain(waits, WAIT),
         *_plain(readbacks, READBACK),
+        *_plain(evaluations, EVALUATE),
         *_stages(events.filter(kind="stage"), token, waits, readbacks),
         *(row for store in READS for row in _reads(timed, token, store, num_experts)),
     ]
@@ -97,7 +98,7 @@ def exposed_waits(events: pl.DataFrame, token: dict[str, Any] | None = None) -> 
 
 def _plain(events: pl.DataFrame, track: str) -> Iterator[dict[str, Any]]:
     for event in events.iter_rows(named=True):
-        where = f"layer {event['layer']}"
+        where = "whole pass" if event["layer"] is None else f"layer {event['layer']}"
         yield {
             "track": track,
             "name": f"{where}, {READS[event['store']]}" if event["store"] else where,

@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from workbench.analysis.timeline import READBACK, READS, STAGE, TOKEN, WAIT
+from workbench.analysis.timeline import EVALUATE, READBACK, READS, STAGE, TOKEN, WAIT
 from workbench.units import NS_PER_US
 
 _PID = 1
-_TRACKS = (TOKEN, WAIT, READBACK, STAGE, *READS.values())
+_TRACKS = (TOKEN, WAIT, READBACK, EVALUATE, STAGE, *READS.values())
 _ARGUMENTS = ("layer", "intent", "outcome", "physical_bytes")
 
 

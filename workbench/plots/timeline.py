@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from workbench.analysis.timeline import IN_FLIGHT, QUEUED, READBACK, READS, STAGE, TOKEN, UNSEEN, WAIT
+from workbench.analysis.timeline import EVALUATE, IN_FLIGHT, QUEUED, READBACK, READS, STAGE, TOKEN, UNSEEN, WAIT
 from workbench.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE
 from workbench.schema import Evidence
 from workbench.units import NS_PER_MS
@@ -54,7 +54,7 @@ def timeline_figure(spans: pl.DataFrame, title: str, *, evidence: Evidence, sour
 
 def _rows(spans: pl.DataFrame) -> list[tuple[str, int]]:
     """Tracks and lanes from top to bottom."""
-    rows = [(track, 0) for track in (STAGE, READBACK, WAIT) if track in spans["track"]]
+    rows = [(track, 0) for track in (STAGE, EVALUATE, READBACK, WAIT) if track in spans["track"]]
     for track in READS.values():
         lanes = spans.filter(track=track)["lane"].n_unique()
         rows += [(track, lane) for lane in range(min(lanes, _MOST_LANES))]
@@ -73,7 +73,7 @@ def _look(span: dict[str, object], track: str) -> tuple[str, float]:
     """Colour and opacity."""
     if track == STAGE:
         return _STAGE_COLOURS[str(span["name"])], 1.0
-    if track == READBACK:
+    if track in (READBACK, EVALUATE):
         return "#222222", 1.0
     colour = _CLASS_COLOURS[str(span["store"])]
     if span["intent"] == "predicted":

@@ -1,0 +1,160 @@
+"""Gate C's parts without its runs: plans, taking over what was finished, reading arms, checking identity."""
+
+import json
+
+import pytest
+
+from workbench.abba.records import ORDER, ArmRecord, Code, CohortRecord, Reason, Series, WatchRecord
+from workbench.errors import BadInput
+from workbench.gates import c_overlap_arms, c_overlap_identity
+from workbench.gates.c_overlap_arms import SERIES_NAME, run_jobs, series_arms
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_identity import check_identity
+from workbench.gates.c_overlap_plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
+from workbench.runtime.transfer import RequestFailed
+from workbench.schema import Evidence, RunFolder, Status
+from workbench.schema.results import write_json
+
+MS = 1_000_000
+WATCH = WatchRecord(wall_s=1, num_samples=2, longest_gap_s=1, swap_out_bytes=0, memory_pressure=0, other_cores=0, stolen_cores=0)
+TWO = OverlapConfig(envelopes=("usb-10gbps",), compare=(WAVES, EARLY))
+
+
+def plant_series(root, spoiled=()):
+    """A finished comparison of one cohort: B's tokens take 8 ms, A's 10."""
+    series = RunFolder.create(root, "abba", TWO, profile="mini", evidence=Evidence.EMULATED)
+    arms = []
+    for name in ORDER:
+        home = RunFolder.create(series.path / "arms" / name, "generate", TWO, profile="mini", evidence=Evidence.EMULATED)
+        for end in range(3):
+            home.events.add(end * (8 if name[-1] == "B" else 10) * MS, "token", phase="decode", duration_ns=MS, value=1.0)
+        home.finish()
+        arms.append(
+            ArmRecord(
+                name=name, exit_code=0, started_ns=0, duration_s=1, watch=WATCH, folder=str(home.path.relative_to(series.path))
+            )
+        )
+    cohort = CohortRecord(number=1, arms=tuple(arms), reasons=tuple(spoiled))
+    write_json(series.artifacts / "cohorts.json", Series(cohorts=(cohort,)).model_dump(mode="json"))
+    series.finish()
+    return series
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Comparisons without arms; returns the list of those that were run. `stop` of them are interrupted first."""
+    ran = []
+
+    def plan(config, job, bandwidth_gbps):
+        return job
+
+    def run(job, *, root, note):
+        ran.append(job.comparison.name)
+        if job.comparison.name == EARLY and ran.count(EARLY) == 1:
+            raise KeyboardInterrupt
+        return plant_series(root)
+
+    monkeypatch.setattr(c_overlap_arms, "abba_config", plan)
+    monkeypatch.setattr(c_overlap_arms, "run_abba", run)
+    return ran
+
+
+def gate_folder(root, stage="abc"):
+    return RunFolder.create(root, "gate_c", TWO, profile="mini", evidence=Evidence.EMULATED, tags={"stage": stage})
+
+
+def test_an_interrupted_gate_goes_on_behind_its_last_finished_comparison(planted, tmp_path):
+    todo = jobs(TWO)
+    with pytest.raises(KeyboardInterrupt), gate_folder(tmp_path) as first:
+        run_jobs(TWO, first, todo, 1.0, lambda _: None)
+    assert first.status is Status.INTERRUPTED
+    again = gate_folder(tmp_path)
+    arms = run_jobs(TWO, again, todo, 1.0, lambda _: None)
+    assert planted == [WAVES, EARLY, EARLY]
+    assert arms.group_by("comparison", maintain_order=True).len().rows() == [(WAVES, 4), (EARLY, 4)]
+    named = json.loads((again.artifacts / SERIES_NAME).read_text())
+    assert list(named) == [f"{name} on usb-10gbps" for name in (WAVES, EARLY)]
+    assert json.loads((first.artifacts / SERIES_NAME).read_text()).items() <= named.items()
+
+
+@pytest.mark.parametrize("stage", ["another", "abc"])
+def test_only_an_unfinished_run_of_the_same_stage_is_taken_over(planted, tmp_path, stage):
+    todo = jobs(TWO)[:1]
+    with gate_folder(tmp_path) as first:
+        run_jobs(TWO, first, todo, 1.0, lambda _: None)
+        first.finish(status=Status.FINISHED if stage == "abc" else Status.INTERRUPTED)
+    run_jobs(TWO, gate_folder(tmp_path, stage), todo, 1.0, lambda _: None)
+    assert planted == [WAVES, WAVES]
+
+
+def test_arms_are_measured_from_their_events_and_those_without_any_are_kept(tmp_path):
+    job = jobs(TWO)[0]
+    reasons = (Reason(code=Code.STATE_DIFFERS, where="2B", detail="x"), Reason(code=Code.COMPETITOR, where="3B", detail="y"))
+    series = plant_series(tmp_path, reasons)
+    arms = series_arms(job, series.path)
+    assert arms.select("disk", "comparison", "position", "arm", "token_ms").rows() == [
+        ("usb-10gbps", WAVES, position, arm, pytest.approx(took))
+        for position, (arm, took) in enumerate((("A", 10.0), ("B", 8.0), ("B", 8.0), ("A", 10.0)), start=1)
+    ]
+    assert arms["differs"].all()
+    assert not arms["counts"].any()
+    assert "state_differs" in arms["reasons"][0]
+    events = series.path / arms["folder"][1] / "events.parquet"
+    events.unlink()
+    assert series_arms(job, series.path)["token_ms"].is_null().to_list() == [False, True, False, False]
+
+
+def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_cache(mini_store):
+    every = {job.comparison.name: abba_config(OverlapConfig(), job, 2.0) for job in jobs(OverlapConfig())}
+    waves = every[WAVES]
+    runtime = waves.base["runtime"]
+    assert (runtime["wave"], waves.change) == ("barrier", ("runtime.wave=4",))
+    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 2.0)
+    assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 8, 0, "cold_store")
+    assert waves.base["warm_up_tokens"] > 0
+    assert every["split records"].change == ("runtime.split_components=true",)
+    assert every["next layer"].base["runtime"]["prefetch"] == "nothing"
+    assert every["next layer"].cohorts == 1
+    assert {config.base["runtime"]["cache_bytes"] for config in every.values()} == {runtime["cache_bytes"]}
+    physical = OverlapConfig(envelopes=("",), profile="mini")
+    assert abba_config(physical, jobs(physical)[0], 2.0).evidence is Evidence.PHYSICAL
+
+
+def test_an_unknown_comparison_is_named():
+    with pytest.raises(BadInput, match="no comparison 'wave'"):
+        comparisons(OverlapConfig(compare=("wave",)))
+
+
+def test_a_job_says_what_it_compares_and_where():
+    job = jobs(OverlapConfig(envelopes=("/some/where/slow.json",), compare=(WAVES,)))[0]
+    assert (job.words, Job(disk="", comparison=job.comparison).words) == ("waves on slow", "waves on this disk")
+
+
+@pytest.fixture
+def decoded(mini_store, monkeypatch):
+    """Runs without a model: `decoded["wrong"]` says whose digests differ, by the settings and faults it is given."""
+    seen = {"runs": [], "wrong": lambda settings, reads: False}
+
+    def run(config, settings, prompt, fault_of):
+        kinds = [fault.kind.value for read in range(40) if (fault := fault_of(read)) is not None]
+        seen["runs"].append((settings, kinds))
+        if kinds == ["hang"]:
+            raise RequestFailed("given up")
+        return ("wrong" if seen["wrong"](settings, kinds) else "state", "routing")
+
+    monkeypatch.setattr(c_overlap_identity, "_run_streamed", run)
+    monkeypatch.setattr(c_overlap_identity, "_reference", lambda *_: ("state", "routing"))
+    return seen
+
+
+def test_identity_tries_every_width_order_and_fault_and_finds_the_one_that_differs(decoded):
+    decoded["wrong"] = lambda settings, kinds: settings["wave"] == 2 and not kinds and settings["split_components"]
+    rows = check_identity(OverlapConfig(orders=3, faults=7))
+    assert rows.group_by("kind", maintain_order=True).len().rows() == [("setting", 16), ("order", 3), ("fault", 7)]
+    wrong = rows.filter(~rows["identical"])
+    assert wrong.select("kind", "case", "error").rows() == [
+        ("setting", "wave 2, split_components True", ""), ("fault", wrong["case"][1], "given up"),
+    ]  # fmt: skip
+    assert wrong["case"][1].startswith("hang at read")
+    orders = [kinds for _, kinds in decoded["runs"] if len(kinds) > 1]
+    assert [set(kinds) for kinds in orders] == [{"delay"}] * 3

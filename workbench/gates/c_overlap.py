@@ -1,0 +1,150 @@
+"""Gate C: can exact reads be hidden behind compute without predicting anything?
+
+Early n-gram pages (H1), waves of missing experts (H4), prefill modes (H5): each against its control in cohorts of separate
+processes, on profile `mini` slowed to every disk of `data/envelopes` (emulated), elsewhere on this disk (physical). Thresholds
+are pre-registered in `OverlapConfig`.
+"""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.experiments.bandwidth import known_bandwidth
+from workbench.experiments.generate import GenerateConfig, run_generate
+from workbench.experiments.timeline import TIMELINE_NAME, make_timeline
+from workbench.gates.base import Findings, Gate
+from workbench.gates.c_overlap_arms import run_jobs
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_evidence import save_evidence, shown_tables
+from workbench.gates.c_overlap_identity import check_identity
+from workbench.gates.c_overlap_interference import measure_rates
+from workbench.gates.c_overlap_modes import run_modes
+from workbench.gates.c_overlap_plan import base_plan, disk_words, jobs
+from workbench.gates.c_overlap_verdict import Measures, conditions_of, criteria_of, limits_of
+from workbench.gates.stage import file_digest
+from workbench.gates.traces import ensure_store, profile_geometry
+from workbench.paths import store_folder
+from workbench.runtime.config import RuntimeConfig
+from workbench.schema import Criterion, Evidence, RunFolder
+from workbench.schema.envelopes import load_envelope
+from workbench.stores.manifest import MANIFEST_NAME
+from workbench.units import GB
+
+_BOUND = (
+    "e2e/decode_tps", "e2e/bound_tps", "e2e/tpot_p50_ms", "e2e/dependency_bound_ms", "e2e/bound_fraction",
+    "overlap/exposed_wait_ms", "ple/exposed_wait_ms", "overlap/hidden_fraction", "e2e/demand_bytes_per_token",
+    "e2e/wasted_bytes_per_token",
+)  # fmt: skip
+"""What is shown of a run with its bound."""
+
+
+def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
+    identity = check_identity(config)
+    _say("gate C: compute and reads at once")
+    rates = measure_rates(config)
+    _say("gate C: prefill modes")
+    modes = run_modes(config)
+    bandwidth = known_bandwidth(None, config.profile, RuntimeConfig(), 1.0)
+    todo = jobs(config)
+    arms = run_jobs(config, folder, todo, bandwidth.bytes_per_s / GB, _say)
+    found = Measures(arms=arms, identity=identity, modes=modes, rates=rates)
+    evidence, criteria = GATE.evidence_of(config), criteria_of(found, config)
+    save_evidence(found, todo, evidence, config.profile, folder.artifacts)
+    bounds, metrics, waits = _showcase(config, folder)
+    tables = shown_tables(found, todo, config, evidence, criteria)
+    return Findings(
+        criteria=criteria,
+        summary=_summary(criteria),
+        conditions=conditions_of(found, config),
+        limits=limits_of(found, config),
+        enables=(f"decode in waves of {config.wave}, n-gram pages early and in lanes of their own",),
+        metrics=metrics,
+        tables=tables | {"bounds": bounds, "token_waits": waits},
+        tags={"disks": ", ".join(map(disk_words, config.disks))},
+    )
+
+
+def _showcase(config: OverlapConfig, folder: RunFolder) -> tuple[list[dict[str, Any]], Mapping[str, float], list[dict[str, Any]]]:
+    """A run with its bound on each disk: rows, metrics of the first and its waits by layer and class, with its timeline."""
+    rows, runs = [], []
+    for disk in config.disks:
+        _say(f"gate C: a run beside its bound on {disk_words(disk)}")
+        plan = base_plan(config, disk, 1.0)
+        # bounds need the stages, and a bandwidth that is the disk's
+        del plan["bandwidth_gbps"], plan["attribution_tokens"]
+        run = run_generate(GenerateConfig.build(plan), root=folder.path.parent.parent).folder
+        runs.append(run)
+        result = run.result
+        assert result is not None
+        shown = {name.partition("/")[2]: result.metrics.get(name) for name in _BOUND}
+        rows.append({"disk": disk_words(disk), **shown, "bandwidth": result.tags.get("bandwidth_source"), "run": run.path.name})
+    geometry = profile_geometry(config.profile)
+    made = make_timeline(runs[0], folder.artifacts / TIMELINE_NAME, num_experts=geometry.num_experts)
+    shutil.move(made.figure, folder.artifacts / "figures" / "timeline.png")
+    first = runs[0].result
+    assert first is not None
+    return rows, {name: first.metrics[name] for name in _BOUND if name in first.metrics}, made.mean_waits.to_dicts()
+
+
+def _summary(criteria: Sequence[Criterion]) -> str:
+    spans = {code: _span([each for each in criteria if each.code.partition("@")[0] == code]) for code in _codes(criteria)}
+    return (
+        f"Waves leave {spans['C.exposed_wait']} of a barrier's exposed wait and decode at {spans['C.waves']} of its rate; "
+        f"components apart read at {spans['C.split']} of whole records' rate; n-gram pages asked for early cost "
+        f"{spans['C.ple_wait']} of a token, lanes of their own {spans['C.ple_lanes']}; {spans['C.identity']} runs differ."
+    )
+
+
+def _codes(criteria: Sequence[Criterion]) -> list[str]:
+    return list(dict.fromkeys(each.code.partition("@")[0] for each in criteria))
+
+
+def _span(clauses: Sequence[Criterion]) -> str:
+    """A clause's value, over several disks from the least to the greatest."""
+    words = [f"{value:.3g}" for value in sorted({min(c.value for c in clauses), max(c.value for c in clauses)})]
+    return " to ".join(dict.fromkeys(words))
+
+
+def _inputs(config: OverlapConfig) -> Mapping[str, str]:
+    store = store_folder(config.profile) / MANIFEST_NAME
+    disks = {f"envelope {disk}": load_envelope(disk).digest for disk in config.disks if disk}
+    return {"store": file_digest(store) if store.exists() else "missing", **disks}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+GATE = Gate(
+    name="c_overlap",
+    question="Can exact reads be hidden behind compute without predicting anything?",
+    evidence=lambda config: Evidence.EMULATED if config.is_emulated else Evidence.PHYSICAL,
+    config=OverlapConfig,
+    smoke_settings={
+        "tokens": 12,
+        "warm_up_tokens": 2,
+        "cohorts": 1,
+        "max_cohorts": 1,
+        "shown_cohorts": 0,
+        "orders": 5,
+        "faults": 7,
+        "overlap_rounds": 1,
+        "overlap_seconds": 0.05,
+        "tiles": (16, 256),
+        "mode_repeats": 1,
+    },
+    module=__name__,
+    shown={
+        "clauses": "Each clause on each disk (evidence: in the clauses above)",
+        "comparisons": "Each setting against its control (evidence: last column)",
+        "bounds": "Decode beside its bounds (emulated where a disk is named, else physical)",
+        "modes": "Prefill of one layer by tile (emulated: compute is a timed wait)",
+        "identity": "Runs whose digests must not change (virtual clock)",
+    },
+    prepare=lambda config: ensure_store(config.profile),
+    inputs=_inputs,
+    run=_run,
+    needs=("a_storage",),
+)
+"""The gate, as the runner knows it."""

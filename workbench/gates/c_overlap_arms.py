@@ -1,0 +1,90 @@
+"""Runs Gate C's comparisons and turns their arms into a table; an interrupted gate's finished ones are taken over."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench.abba.records import Code, CohortRecord
+from workbench.abba.runner import read_cohorts, run_abba
+from workbench.analysis.overlap import DECODE_SCHEMA, decode_measures
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_plan import Job, abba_config, disk_words
+from workbench.schema import RunFolder, Status, list_runs, read_events
+from workbench.schema.results import write_json
+
+SERIES_NAME = "series.json"
+ARM_SCHEMA: dict[str, Any] = {
+    "disk": pl.String,
+    "comparison": pl.String,
+    "cohort": pl.Int32,
+    "position": pl.Int32,
+    "arm": pl.String,
+    # the cohort counts
+    "counts": pl.Boolean,
+    # outputs, states or routes of the cohort's arms differ
+    "differs": pl.Boolean,
+    "reasons": pl.String,
+    "folder": pl.String,
+    **DECODE_SCHEMA,
+}
+"""Columns of the table of arms."""
+_DIFFERS = {Code.OUTPUT_DIFFERS, Code.STATE_DIFFERS, Code.ROUTING_DIFFERS}
+
+
+def run_jobs(
+    config: OverlapConfig, folder: RunFolder, jobs: Sequence[Job], bandwidth_gbps: float, note: Callable[[str], None]
+) -> pl.DataFrame:
+    """Runs what is missing, one comparison after the other, and returns all arms in `ARM_SCHEMA`.
+
+    `artifacts/series.json` names each comparison's folder as soon as it is finished.
+    """
+    root = folder.path.parent.parent
+    done = _taken_over(folder)
+    for number, job in enumerate(jobs, start=1):
+        if job.words not in done:
+            note(f"gate C: {job.words} ({number} of {len(jobs)})")
+            series = run_abba(abba_config(config, job, bandwidth_gbps), root=root, note=note)
+            done[job.words] = series.path.relative_to(root).as_posix()
+        write_json(folder.artifacts / SERIES_NAME, done)
+    return pl.concat([pl.DataFrame(schema=ARM_SCHEMA), *(series_arms(job, root / done[job.words]) for job in jobs)])
+
+
+def _taken_over(folder: RunFolder) -> dict[str, str]:
+    """Comparisons that the newest unfinished run of this very stage had finished, by the words of their job."""
+    about = folder.environment
+    stage = about["tags"].get("stage")
+    runs = [run for run in list_runs(folder.path.parent.parent, about["kind"]) if run.path != folder.path]
+    unfinished = (Status.INTERRUPTED, Status.ABANDONED, Status.FAILED)
+    same = [run for run in runs if run.environment["tags"].get("stage") == stage and run.status in unfinished]
+    path = same[-1].artifacts / SERIES_NAME if same else None
+    return json.loads(path.read_text()) if path is not None and path.exists() else {}
+
+
+def series_arms(job: Job, path: Path) -> pl.DataFrame:
+    """Every arm of a comparison that left events, in `ARM_SCHEMA`; of cohorts that do not count as well."""
+    series = RunFolder(path)
+    rows = [row for cohort in read_cohorts(series) for row in _cohort_rows(series, cohort)]
+    shared = {"disk": disk_words(job.disk), "comparison": job.comparison.name}
+    return pl.DataFrame([shared | row for row in rows], schema=ARM_SCHEMA)
+
+
+def _cohort_rows(series: RunFolder, cohort: CohortRecord) -> list[Mapping[str, Any]]:
+    shared = {
+        "cohort": cohort.number,
+        "counts": cohort.valid,
+        "differs": any(reason.code in _DIFFERS for reason in cohort.reasons),
+        "reasons": "; ".join(str(reason) for reason in cohort.reasons),
+    }
+    return [
+        {**shared, "position": position, "arm": arm.letter, "folder": arm.folder, **_measures(series.path / arm.folder)}
+        for position, arm in enumerate(cohort.arms, start=1)
+    ]
+
+
+def _measures(folder: Path) -> Mapping[str, float]:
+    """Of an arm's events; an arm that failed before it wrote any has none."""
+    path = folder / "events.parquet"
+    return decode_measures(read_events(path)) if path.is_file() else {}

@@ -1,0 +1,148 @@
+"""Tables and figures of a Gate C run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from workbench.analysis.overlap import DECODE_SCHEMA
+from workbench.gates import c_overlap_estimates as estimates
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_plan import Job, disk_words
+from workbench.gates.c_overlap_verdict import Measures, outcome_by_disk
+from workbench.schema import Criterion, Evidence
+
+_MEASURES = tuple(DECODE_SCHEMA)
+
+
+def arm_means(arms: pl.DataFrame, jobs: Sequence[Job]) -> pl.DataFrame:
+    """One row a comparison, disk and arm: means over the arms that count; in the order of the jobs."""
+    counted = arms.filter("counts").group_by("disk", "comparison", "arm").agg(pl.col(_MEASURES).mean(), arms=pl.len())
+    order = pl.DataFrame(
+        [
+            {"disk": disk_words(job.disk), "comparison": job.comparison.name, "arm": arm, "setting": _words(job, value)}
+            for job in jobs
+            for arm, value in (("A", job.comparison.control), ("B", job.comparison.candidate))
+        ]
+    )
+    means = order.join(counted, on=["disk", "comparison", "arm"], how="inner", maintain_order="left")
+    waited = pl.col("expert_wait_ms") + pl.col("ple_wait_ms")
+    return means.with_columns(label="comparison" + pl.lit(": ") + "setting", compute_ms=pl.col("token_ms") - waited)
+
+
+def _words(job: Job, value: Any) -> str:
+    return f"{job.comparison.setting} {str(value).lower()}"
+
+
+def comparison_table(arms: pl.DataFrame, jobs: Sequence[Job], config: OverlapConfig, evidence: Evidence) -> list[dict[str, Any]]:
+    """One row a comparison and disk: tokens/s of candidate over control with its interval, and what both arms did."""
+    return [_comparison_row(arms, job, config, evidence) for job in jobs]
+
+
+def _comparison_row(arms: pl.DataFrame, job: Job, config: OverlapConfig, evidence: Evidence) -> dict[str, Any]:
+    compared, disk = job.comparison, disk_words(job.disk)
+    cohorts = estimates.cohorts_of(arms, disk, compared.name, config.cohorts)
+    tried = arms.filter(pl.col("disk") == disk, pl.col("comparison") == compared.name)["cohort"].n_unique()
+    slower = estimates.rate_ratio(cohorts, "token_ms", config.min_cohorts)
+    row: dict[str, Any] = {
+        "disk": disk,
+        "comparison": compared.name,
+        "B over A": f"{_words(job, compared.candidate)} over {str(compared.control).lower()}",
+        "cohorts": f"{len(cohorts)} of {tried}",
+        "tokens_per_s_ratio": 1 / slower.value,
+        "low": 1 / slower.high,
+        "high": 1 / slower.low,
+    }
+    for measure, name in (
+        ("token_ms", "token_ms"),
+        ("expert_wait_ms", "expert_wait_ms"),
+        ("ple_wait_ms", "page_wait_ms"),
+        ("useful_gbps", "record_gbps"),
+        ("readback_ms", "readback_ms"),
+    ):
+        for arm, mean in (("A", estimates.control), ("B", estimates.candidate)):
+            row[f"{name}_{arm}"] = _mean([mean(cohort[measure]) for cohort in cohorts])
+    moved = [_moved(cohort) for cohort in cohorts]
+    return row | {"bytes_ratio": _mean(moved), "evidence": evidence.value}
+
+
+def _moved(cohort: estimates.Cohort) -> float:
+    """Demanded and wasted bytes a token, B over A."""
+    both = [demand + wasted for demand, wasted in zip(cohort["demand_bytes"], cohort["wasted_bytes"], strict=True)]
+    return estimates.candidate(both) / estimates.control(both) if estimates.control(both) else float("nan")
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def mode_table(modes: pl.DataFrame) -> list[dict[str, Any]]:
+    """One row a tile: how much of the layer it uses, both modes' times, what was chosen and what that cost."""
+    return [_mode_row(modes, tile) for tile in sorted(modes["tile"].unique().to_list())]
+
+
+def _mode_row(modes: pl.DataFrame, tile: int) -> dict[str, Any]:
+    at = modes.filter(tile=tile)
+    seconds = dict(at.group_by("mode").agg(pl.col("seconds").mean()).iter_rows())
+    faster = estimates.faster_mode(modes, tile)
+    macro = at.filter(mode="macro")
+    return {
+        "tile": tile,
+        "unique_fraction": estimates.unique_fraction(modes, tile),
+        "micro_s": seconds.get("micro"),
+        "macro_s": seconds.get("macro"),
+        "chosen_s": seconds.get("auto"),
+        "faster": faster,
+        "chosen": ", ".join(sorted(set(at.filter(mode="auto")["chosen"].drop_nulls()))),
+        "chosen_over_faster": estimates.mode_ratio(modes, tile, "auto", faster).value,
+        "macro_overread_over_hidden": estimates.overread_over_hidden(modes, tile).value,
+        "macro_reading_gbps": float(macro["physical_bytes"].sum() / 1e9 / macro["io_s"].sum()),
+    }
+
+
+def identity_table(identity: pl.DataFrame) -> list[dict[str, Any]]:
+    """One row a kind of runs, then one a run that differs."""
+    kinds = identity.group_by("kind", maintain_order=True).agg(runs=pl.len(), identical=pl.col("identical").sum())
+    wrong = identity.filter(~pl.col("identical"))
+    rows = [{**row, "first that differs": ""} for row in kinds.iter_rows(named=True)]
+    for row in rows:
+        first = wrong.filter(kind=row["kind"]).head(1)
+        row["first that differs"] = " ".join((first["case"][0], first["error"][0])) if first.height else ""
+    return rows
+
+
+def shown_tables(
+    found: Measures, jobs: Sequence[Job], config: OverlapConfig, evidence: Evidence, criteria: Sequence[Criterion]
+) -> dict[str, list[dict[str, Any]]]:
+    """Tables for people."""
+    return {
+        "clauses": [dict(row) for row in outcome_by_disk(criteria)],
+        "comparisons": comparison_table(found.arms, jobs, config, evidence),
+        "identity": identity_table(found.identity),
+        "modes": mode_table(found.modes),
+        "rates": found.rates.to_dicts(),
+    }
+
+
+def save_evidence(found: Measures, jobs: Sequence[Job], evidence: Evidence, profile: str, artifacts: Path) -> None:
+    """Every table as parquet and every figure as PNG."""
+    from workbench.plots import overlap as plots
+    from workbench.plots.style import save_figure
+
+    frames: Mapping[str, pl.DataFrame] = {
+        "arms": found.arms, "identity": found.identity, "modes": found.modes, "rates": found.rates,
+    }  # fmt: skip
+    (artifacts / "tables").mkdir(exist_ok=True)
+    for name, frame in frames.items():
+        frame.write_parquet(artifacts / "tables" / f"{name}.parquet")
+    means = arm_means(found.arms, jobs)
+    figures = {"overlap": plots.overlap_figure(found.rates, profile)}
+    if means.height:
+        first = means.filter(disk=means["disk"][0])
+        figures["waits"] = plots.wait_figure(means, evidence, profile)
+        figures["waterfall"] = plots.waterfall_figure(first, evidence, f"{profile}, {means['disk'][0]}")
+    if found.modes.height:
+        figures["crossover"] = plots.crossover_figure(found.modes, "one layer of profile slice")
+    for name, figure in figures.items():
+        save_figure(figure, artifacts / "figures" / f"{name}.png")

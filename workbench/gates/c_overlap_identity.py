@@ -1,0 +1,145 @@
+"""Does anything that only moves bytes change what is computed? Digests under other settings, orders of arrival and faults.
+
+Runs are short, on a modelled disk and a virtual clock: only their digests count, so nothing is timed and nothing waits.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.experiments.generate import encode, load_tokenizer
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_plan import base_plan
+from workbench.paths import bundled_model, store_folder
+from workbench.progress import progress
+from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import ResidentEngine, StreamedEngine
+from workbench.runtime.session import Engine, Session
+from workbench.runtime.transfer import RequestFailed
+from workbench.schema import EventLog
+from workbench.schema.envelopes import load_envelope
+from workbench.units import NS_PER_MS
+
+IDENTITY_SCHEMA: dict[str, Any] = {
+    # setting | order | fault
+    "kind": pl.String,
+    "case": pl.String,
+    "identical": pl.Boolean,
+    # why it ended early, if it did
+    "error": pl.String,
+}
+"""One row a checked run."""
+_TOKENS = 4
+_DISK = "m4-pro-512gb"
+_MOST_DELAY_NS = 3 * NS_PER_MS
+_WAVES: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")
+_CONTROLS = {"wave": "barrier", "ple": "late", "queue": "fifo", "prefill": "micro"}
+"""The plainest way to stream: what a store without a resident twin is held to."""
+
+Digests = tuple[str, str]
+FaultOf = Callable[[int], Fault | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One run that must give the same digests."""
+
+    kind: str
+    words: str
+    settings: dict[str, Any]
+    fault_of: FaultOf
+
+
+def check_identity(config: OverlapConfig) -> pl.DataFrame:
+    """Runs every case, in `IDENTITY_SCHEMA`."""
+    reads: list[int] = []
+    plan = base_plan(config, "", 1.0)["runtime"]
+    prompt = encode(load_tokenizer(config.profile), config.prompt)
+    wanted = _reference(config, plan, prompt)
+    _run_streamed(config, plan, prompt, reads.append)  # type: ignore[arg-type]
+    cases = [*_settings(), *_orders(config), *_faults(config, len(set(reads)))]
+    rows = []
+    with progress("identity", len(cases)) as advance:
+        for case in cases:
+            rows.append((case.kind, case.words, *_check(config, plan | case.settings, prompt, case.fault_of, wanted)))
+            advance(1)
+    return pl.DataFrame(rows, schema=IDENTITY_SCHEMA, orient="row")
+
+
+def _settings() -> Iterator[Case]:
+    """Every width of waves with records whole and apart, then each other setting that moves bytes."""
+    changes: list[dict[str, Any]] = [{"wave": wave, "split_components": split} for wave in _WAVES for split in (False, True)]
+    changes += [{"ple": "late"}, {"queue": "fifo"}, {"readback": "misses"}, {"prefetch": "next_layer"}]
+    changes += [{"prefill": "macro"}, {"prefill": "micro"}]
+    for change in changes:
+        words = ", ".join(f"{name} {value}" for name, value in change.items())
+        yield Case(kind="setting", words=words, settings=change, fault_of=lambda _: None)
+
+
+def _orders(config: OverlapConfig) -> Iterator[Case]:
+    """Every read is late by a random time, so that they arrive in a random order; the widths take turns."""
+    for number in range(config.orders):
+        delays = np.random.default_rng((config.seed, number)).integers(0, _MOST_DELAY_NS, size=1 << 16)
+        settings = {"wave": _WAVES[number % len(_WAVES)], "split_components": number % 2 == 1}
+        yield Case(kind="order", words=f"order {number}", settings=settings, fault_of=_late(delays))
+
+
+def _late(delays_ns: np.ndarray) -> FaultOf:
+    return lambda read: Fault(kind=FaultKind.DELAY, delay_ns=int(delays_ns[read % len(delays_ns)]))
+
+
+def _faults(config: OverlapConfig, num_reads: int) -> Iterator[Case]:
+    """One read goes wrong, evenly spread over the run; the kinds take turns."""
+    kinds = list(FaultKind)
+    for number in range(config.faults):
+        position = number * num_reads // config.faults
+        kind = kinds[number % len(kinds)]
+        settings = {"split_components": number // len(kinds) % 2 == 1}
+        yield Case(kind="fault", words=f"{kind.value} at read {position}", settings=settings, fault_of=_once(position, kind))
+
+
+def _once(position: int, kind: FaultKind) -> FaultOf:
+    return lambda read: Fault(kind=kind, delay_ns=_MOST_DELAY_NS) if read == position else None
+
+
+def _check(
+    config: OverlapConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf, wanted: Digests
+) -> tuple[bool, str]:
+    try:
+        return _run_streamed(config, settings, prompt, fault_of) == wanted, ""
+    except RequestFailed as error:
+        return False, str(error)
+
+
+def _reference(config: OverlapConfig, plan: dict[str, Any], prompt: list[int]) -> Digests:
+    """The resident path, which opens no store, where the profile has one."""
+    if config.profile == "mini":
+        with ResidentEngine(bundled_model(), EventLog()) as engine:
+            return _decode(engine, prompt)
+    return _run_streamed(config, plan | _CONTROLS, prompt, lambda _: None)
+
+
+def _run_streamed(config: OverlapConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf) -> Digests:
+    clock = VirtualClock()
+    disk = Disk(load_envelope(_DISK))
+    reader = FaultyReader(TimedReader(PreadReader(), disk, clock), fault_of, clock)
+    runtime = RuntimeConfig.build(settings)
+    with StreamedEngine(store_folder(config.profile), runtime, EventLog(), reader=reader, clock=clock) as engine:
+        try:
+            return _decode(engine, prompt)
+        finally:
+            # what hangs would keep the engine from closing
+            reader.thaw()
+
+
+def _decode(engine: Engine, prompt: list[int]) -> Digests:
+    """State and routing digests after a prompt and a few greedy tokens."""
+    session = Session(engine)
+    logits = session.prefill(prompt)
+    for _ in range(_TOKENS):
+        logits = session.decode(int(np.argmax(logits)))
+    return session.state.digest(), session.routing_digest

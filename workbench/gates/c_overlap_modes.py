@@ -1,0 +1,20 @@
+"""Gate C's prefill modes: one layer of a store, read for real, with compute replaced by timed waits."""
+
+import polars as pl
+
+from workbench.experiments.modes import ModesConfig, measure_modes
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.paths import store_folder
+from workbench.stores.manifest import MANIFEST_NAME
+
+
+def modes_profile(config: OverlapConfig) -> str:
+    """Whose layer is read: on mini that of slice where there is one, because mini's records are small."""
+    has_slice = (store_folder("slice") / MANIFEST_NAME).exists()
+    return "slice" if config.profile == "mini" and has_slice and not config.smoke else config.profile
+
+
+def run_modes(config: OverlapConfig) -> pl.DataFrame:
+    """Every pass, in `experiments.modes.MODE_SCHEMA`."""
+    settings = ModesConfig(profile=modes_profile(config), tiles=config.tiles, repeats=config.mode_repeats, seed=config.seed)
+    return measure_modes(settings).passes

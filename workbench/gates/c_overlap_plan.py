@@ -1,0 +1,125 @@
+"""What Gate C compares, and the plans of its arms: one setting differs, everything else is the runtime's default."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.abba.plans import compare_generate
+from workbench.abba.records import AbbaConfig
+from workbench.errors import BadInput
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.paths import store_folder
+from workbench.runtime.engine import cache_limits
+from workbench.stores import open_store
+
+WAVES, EARLY, LANES, SPLIT = "waves", "early pages", "page lanes", "split records"
+_WIDTHS: tuple[int | str, ...] = (1, 2, 4, "all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A setting's control (arm A) against its candidate (arm B)."""
+
+    name: str
+    setting: str
+    """Of `RuntimeConfig`."""
+    control: Any
+    candidate: Any
+    decides: bool
+    """A clause turns on it; else it is only shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One comparison on one disk."""
+
+    disk: str
+    """Name of an envelope; empty: this disk at its own speed."""
+    comparison: Comparison
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.comparison.name} on {disk_words(self.disk)}"
+
+
+def disk_words(disk: str) -> str:
+    """A disk's name for people."""
+    return Path(disk).stem or "this disk"
+
+
+def comparisons(config: OverlapConfig) -> list[Comparison]:
+    """Those that decide, then those that are only shown. Raises BadInput on a name in `compare` that is none."""
+    every = [*_deciding(config), *_shown(config)]
+    names = [each.name for each in every]
+    if unknown := [name for name in config.compare if name not in names]:
+        raise BadInput(f"compare: no comparison {unknown[0]!r} (there are {', '.join(names)})")
+    return [each for each in every if not config.compare or each.name in config.compare]
+
+
+def _deciding(config: OverlapConfig) -> list[Comparison]:
+    return [
+        _of(WAVES, "wave", "barrier", config.wave),
+        _of(EARLY, "ple", "late", "early"),
+        _of(LANES, "queue", "fifo", "lanes"),
+        _of(SPLIT, "split_components", False, True),
+    ]
+
+
+def _shown(config: OverlapConfig) -> list[Comparison]:
+    if not config.shown_cohorts:
+        return []
+    widths = [_of(f"waves of {width}", "wave", "barrier", width, decides=False) for width in _WIDTHS if width != config.wave]
+    return [
+        *widths,
+        _of("misses read back", "readback", "ids", "misses", decides=False),
+        _of("next layer", "prefetch", "nothing", "next_layer", decides=False),
+    ]
+
+
+def _of(name: str, setting: str, control: Any, candidate: Any, *, decides: bool = True) -> Comparison:
+    return Comparison(name=name, setting=setting, control=control, candidate=candidate, decides=decides)
+
+
+def jobs(config: OverlapConfig) -> list[Job]:
+    """Everything to run: first what decides, on every disk; what is only shown on the first disk alone."""
+    compared = comparisons(config)
+    shown = [Job(disk=config.disks[0], comparison=each) for each in compared if not each.decides]
+    return [Job(disk=disk, comparison=each) for disk in config.disks for each in compared if each.decides] + shown
+
+
+def base_plan(config: OverlapConfig, disk: str, bandwidth_gbps: float) -> dict[str, Any]:
+    """A generate run with the runtime's defaults, except for a small cache and the wave width that decides."""
+    least, _ = cache_limits(open_store(store_folder(config.profile)))
+    return {
+        "profile": config.profile,
+        "turns": [config.prompt],
+        "max_tokens": config.tokens,
+        "stop_at_eos": False,
+        "warm_up_tokens": config.warm_up_tokens,
+        "attribution_tokens": 0,
+        "bandwidth_gbps": bandwidth_gbps,
+        "runtime": {"cache_bytes": int(least.num_bytes * config.cache_over_least), "wave": config.wave, "envelope": disk},
+        # greedy text of a small model loops, and its routes repeat
+        "sampling": {"temperature": 0.8, "top_p": 0.95, "seed": config.seed},
+    }
+
+
+def abba_config(config: OverlapConfig, job: Job, bandwidth_gbps: float) -> AbbaConfig:
+    """The comparison of a job: separate processes, cold store, tokens/s; its arms warm up in their own process."""
+    compared = job.comparison
+    plan = base_plan(config, job.disk, bandwidth_gbps)
+    plan["runtime"] |= {compared.setting: compared.control}
+    cohorts = config.cohorts if compared.decides else config.shown_cohorts
+    values = {
+        "cohorts": cohorts,
+        "max_cohorts": max(cohorts, config.max_cohorts if compared.decides else 1),
+        "cache_state": "cold_store",
+        "warmups": 0,
+    }
+    return compare_generate(plan, [f"runtime.{compared.setting}={_text(compared.candidate)}"], values)
+
+
+def _text(value: Any) -> str:
+    """As a setting on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
