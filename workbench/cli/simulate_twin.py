@@ -1,4 +1,4 @@
-"""`workbench simulate twin`, `sweep`, `validate` and `machines`: the runtime on a virtual clock, and how far it is from the real one."""
+"""`workbench simulate twin`, `sweep`, `validate` and `machines`: the runtime on a virtual clock, and how far it errs."""
 
 from pathlib import Path
 from typing import Any
