@@ -57,7 +57,6 @@ def test_a_turn_finds_what_its_sequence_used_most(runs):
 def test_what_is_warmed_is_predicted_background_reading(runs):
     warmed = runs[60][0].filter(kind="ticket", intent="predicted")
     assert 30 < warmed.height <= 60
-    assert warmed["phase"].unique().to_list() == ["idle"]
     assert {"used_on_time", "unused"} >= set(warmed["outcome"]) > {"unused"}
     assert runs[0][0].filter(kind="ticket", intent="predicted").is_empty()
 

@@ -32,7 +32,7 @@ class Warming:
         transfer, clock = self._transfer, self._transfer.clock
         end_ns = clock.now_ns() + duration_ns
         absent = self._hot.missing(transfer.scheduler.pools["expert"].slots.resident_keys, self._most)
-        tickets = transfer.prefetch("expert", absent, Event(request=request, phase="idle"), Priority.P3).tickets
+        tickets = transfer.prefetch("expert", absent, Event(request=request), Priority.P3).tickets
         while clock.now_ns() < end_ns and any(map(_is_coming, tickets)):
             transfer.collect()
             clock.sleep_until(min(end_ns, clock.now_ns() + _LOOK_NS))
