@@ -38,7 +38,7 @@ _DISK = "m4-pro-512gb"
 _MOST_DELAY_NS = 3 * NS_PER_MS
 _WAVES: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")
 _CONTROLS = {"wave": "barrier", "ple": "late", "queue": "fifo", "prefill": "micro"}
-"""The plainest way to stream: what a store without a resident twin is held to."""
+"""The plainest way to stream."""
 
 Digests = tuple[str, str]
 FaultOf = Callable[[int], Fault | None]
@@ -116,11 +116,11 @@ def _check(
 
 
 def _reference(config: OverlapConfig, plan: dict[str, Any], prompt: list[int]) -> Digests:
-    """The resident path, which opens no store, where the profile has one."""
-    if config.profile == "mini":
-        with ResidentEngine(bundled_model(), EventLog()) as engine:
-            return _decode(engine, prompt)
-    return _run_streamed(config, plan | _CONTROLS, prompt, lambda _: None)
+    """The resident path; the plainest way to stream where the model is larger than memory."""
+    if config.profile == "flash-next":
+        return _run_streamed(config, plan | _CONTROLS, prompt, lambda _: None)
+    with ResidentEngine(bundled_model() if config.profile == "mini" else store_folder(config.profile), EventLog()) as engine:
+        return _decode(engine, prompt)
 
 
 def _run_streamed(config: OverlapConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf) -> Digests:
