@@ -99,3 +99,15 @@ def test_union_equals_counting_covered_points(intervals: list[tuple[int, int]]) 
     ends = np.array([start + length for start, length in intervals], dtype=np.int64)
     covered = {point for start, end in zip(starts, ends) for point in range(start, end)}
     assert union_ns(starts, ends) == len(covered)
+
+
+def test_what_lies_between_two_turns_is_no_tokens_time() -> None:
+    log = EventLog()
+    for start_ms, request in ((0, 0), (100, 1), (500, 0)):
+        log.add(start_ms * MS, "mark", name="request_start", request=request)
+        for i in range(3):
+            ends = (start_ms + 20 + 10 * i) * MS
+            log.add(ends, "token", request=request, phase="decode", position=i, duration_ns=10 * MS, value=1.0)
+    metrics = run_metrics(log.frame())
+    assert metrics["e2e/decode_tps"] == pytest.approx(100.0)
+    assert metrics["e2e/tpot_p95_ms"] == pytest.approx(10.0)

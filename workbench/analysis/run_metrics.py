@@ -176,9 +176,7 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
         metrics["e2e/prefill_tps"] = _sum(prefill, "value") / (_sum(prefill, "duration_ns") / NS_PER_S)
     starts = events.filter(kind="mark", name="request_start").sort("t_ns")
     tokens = events.filter(kind="token", phase="decode").sort("t_ns")
-    intervals_ns = np.concatenate(
-        [np.diff(group["t_ns"].to_numpy()) for _, group in tokens.group_by("request", maintain_order=True)] or [np.array([])]
-    )
+    intervals_ns = _intervals_ns(tokens, starts)
     if starts.height and prefill.height:
         # the first token is chosen from the logits that the prompt's last pass leaves
         first = prefill.filter(pl.col("request") == starts["request"][0])["t_ns"].max()
@@ -188,6 +186,16 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
         metrics["e2e/tpot_p50_ms"] = np.percentile(intervals_ns, 50) / NS_PER_MS
         metrics["e2e/tpot_p95_ms"] = np.percentile(intervals_ns, 95) / NS_PER_MS
     return metrics
+
+
+def _intervals_ns(tokens: pl.DataFrame, starts: pl.DataFrame) -> np.ndarray:
+    """Times between decoded tokens of one request and turn: a turn's prompt, and what comes before it, are no token's time."""
+    found = [np.array([])]
+    for (request,), rows in tokens.group_by("request", maintain_order=True):
+        ends = rows["t_ns"].to_numpy()
+        turn = np.searchsorted(starts.filter(request=request)["t_ns"].to_numpy(), ends)
+        found.append(np.diff(ends)[np.diff(turn) == 0])
+    return np.concatenate(found)
 
 
 def _hits(demands: pl.DataFrame) -> dict[str, float]:
