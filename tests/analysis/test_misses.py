@@ -82,7 +82,7 @@ def test_processes_change_nothing(make_routes, monkeypatch):
     routes = make_routes()
     curves = []
     for pool_pays in (10**9, 0):
-        monkeypatch.setattr(misses, "_POOL_PAYS", pool_pays)
+        monkeypatch.setattr(misses, "POOL_PAYS", pool_pays)
         traces = [("measured", routes, ("lru",))]
         curves.append(miss_curve(traces, (0.25, 0.5), Resampler(routes.num_requests, num_resamples=50), record_bytes=1))
     alone, over_processes = curves

@@ -11,11 +11,8 @@ import polars as pl
 
 from workbench.analysis.bootstrap import Estimate, Resampler, ratio_of
 from workbench.analysis.routes import Array, Routes
-from workbench.analysis.workers import completed
+from workbench.analysis.workers import POOL_PAYS, completed
 from workbench.simulate.replay import miss_counts
-
-_POOL_PAYS = 4_000_000
-"""Accesses above which starting processes costs less than it saves."""
 
 
 def capacity_records(routes: Routes, fraction: float) -> int:
@@ -70,7 +67,7 @@ def miss_curve(
     jobs = [(routes, capacity_records(routes, fraction), policy, keep_cache) for _, routes, policy, fraction in curves]
     num_accesses = sum(routes.experts.size for routes, *_ in jobs)
     found: dict[int, Array] = {}
-    for index, counts in completed(missed_records, jobs, workers=None if num_accesses > _POOL_PAYS else 1):
+    for index, counts in completed(missed_records, jobs, workers=None if num_accesses > POOL_PAYS else 1):
         found[index] = counts
         advance(1)
     rows = []

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
+POOL_PAYS = 4_000_000
+"""Accesses to replay above which starting processes costs less than it saves."""
+
 
 def completed(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers: int | None = None) -> Iterator[tuple[int, Any]]:
     """`(index, work(*jobs[index]))` as each is done, by `workers` processes (as many as cores); one worker is this process.

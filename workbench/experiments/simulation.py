@@ -1,6 +1,6 @@
 """Simulations: misses of policies on routes, and runs of the twin. Recorded, synthetic and planted routes alike."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from workbench.analysis.bootstrap import Resampler
 from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.twin_errors import decoded
 from workbench.analysis.twin_trust import estimates, trust
+from workbench.analysis.workers import POOL_PAYS, completed
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.paths import runs_folder
@@ -124,33 +125,45 @@ def simulate_misses(config: MissesConfig, root: Path | None = None) -> RunFolder
 def misses_table(routes: LoadedRoutes, config: MissesConfig) -> list[dict[str, Any]]:
     """Misses per decoded token by policy and capacity, with the share above Belady's where that was replayed."""
     ordered = routes.frame.sort("request", "position", "layer")
-    events = route_events(ordered, routes.num_experts).tolist()
+    events = route_events(ordered, routes.num_experts)
     decoded = (ordered["phase"] == "decode").to_numpy()
     request = np.unique(ordered["request"].to_numpy(), return_inverse=True)[1]
     num_requests = int(request.max()) + 1
     tokens = np.bincount(request[decoded], minlength=num_requests) / routes.num_layers
     resampler = Resampler(num_requests, config.resamples)
-    rows: list[dict[str, Any]] = []
-    with progress("replay", len(config.policies) * len(config.fractions)) as advance:
-        for fraction in config.fractions:
-            capacity = round(fraction * routes.num_layers * routes.num_experts)
-            for policy in config.policies:
-                made = of_layers(policy, num_layers=routes.num_layers, num_experts=routes.num_experts)
-                missed = np.where(decoded, miss_counts(events, capacity, made), 0)
-                rate = resampler.ratio(np.bincount(request, weights=missed, minlength=num_requests), tokens)
-                rows.append(
-                    {
-                        "policy": policy,
-                        "num_slots": capacity,
-                        "share_of_records": fraction,
-                        "misses_per_token": float(rate.value),
-                        "misses_per_token_low": float(rate.low),
-                        "misses_per_token_high": float(rate.high),
-                        "hit_rate": 1 - float(rate.value) / (routes.num_layers * len(events[0])),
-                    }
-                )
-                advance(1)
+    points = [(fraction, policy) for fraction in config.fractions for policy in config.policies]
+    rows = []
+    for (fraction, policy), missed in zip(points, _replays(routes, events, points), strict=True):
+        counted = np.bincount(request, weights=np.where(decoded, missed, 0), minlength=num_requests)
+        rate = resampler.ratio(counted, tokens)
+        rows.append(
+            {
+                "policy": policy,
+                "num_slots": _num_slots(routes, fraction),
+                "share_of_records": fraction,
+                "misses_per_token": float(rate.value),
+                "misses_per_token_low": float(rate.low),
+                "misses_per_token_high": float(rate.high),
+                "hit_rate": 1 - float(rate.value) / (routes.num_layers * events.shape[1]),
+            }
+        )
     return _beside_belady(rows)
+
+
+def _num_slots(routes: LoadedRoutes, fraction: float) -> int:
+    return round(fraction * routes.num_layers * routes.num_experts)
+
+
+def _replays(routes: LoadedRoutes, events: np.ndarray, points: Sequence[tuple[float, str]]) -> list[np.ndarray]:
+    """Misses of each event for each share of all records and policy."""
+    shape = {"num_layers": routes.num_layers, "num_experts": routes.num_experts}
+    jobs = [(events, _num_slots(routes, fraction), of_layers(policy, **shape)) for fraction, policy in points]
+    found: dict[int, np.ndarray] = {}
+    with progress("replay", len(jobs)) as advance:
+        for index, missed in completed(miss_counts, jobs, workers=None if len(jobs) * events.size > POOL_PAYS else 1):
+            found[index] = missed
+            advance(1)
+    return [found[index] for index in range(len(jobs))]
 
 
 def _beside_belady(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
