@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.gates.b_locality import LocalityConfig
-from workbench.simulate.events import array_events
+from workbench.analysis.routes import routes_of
+from workbench.gates.b_locality import LocalityConfig, measure
+from workbench.simulate.events import array_events, route_frame
 from workbench.simulate.replay import miss_counts, miss_counts_per_access
 from workbench.simulate.synthetic import FLASH_NEXT_LIKE, RouteModel, synthetic_routes
 
@@ -81,17 +82,15 @@ def policy_table(num_tokens: int, rounds: int) -> None:
 
 
 def gate_grid() -> None:
-    """Prints the time of Gate B's policy x capacity grid on routes of the bundled model's shape and the gate's length."""
+    """Prints the time of Gate B's measures, its policy x capacity grid among them, on a trace of the gate's shape and length."""
     config = LocalityConfig()
     model = RouteModel(num_layers=8, num_experts=128, top_k=10, num_early_layers=1, active_share=0.9)
-    routes = synthetic_routes(model, num_requests=config.requests, num_tokens=config.tokens + 128, seed=0)
-    events = array_events(routes, 128).tolist()
-    replays = [(policy, fraction) for policy in (*config.policies, "lfru", "lfru") for fraction in config.capacities]
-    start = time.process_time()
-    for policy, fraction in replays:
-        miss_counts(events, round(fraction * 8 * 128), policy)
-    seconds = time.process_time() - start
-    print(f"\nGate B's grid: {len(replays)} replays of {10 * len(events):,} accesses in {seconds:.1f} s")
+    made = synthetic_routes(model, num_requests=config.requests, num_tokens=config.tokens + 128, seed=0)
+    routes = routes_of(route_frame(made, family="made"), num_experts=128)
+    start = time.perf_counter()
+    curve = measure(routes, config, record_bytes=27_648).tables["misses"]
+    seconds = time.perf_counter() - start
+    print(f"\nGate B: {curve.height} replays of {routes.experts.size:,} accesses and all its tables in {seconds:.1f} s")
 
 
 if __name__ == "__main__":
