@@ -72,6 +72,16 @@ def test_gate_b_ends_in_its_verdict(tmp_path, write_trace):
     assert [folder.path.parent.name for folder in list_runs(tmp_path / "runs")] == ["notebook", "gate_b"]
 
 
+def test_gate_c_ends_in_its_verdict(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "stores" / "mini"))
+    small = ("tokens=3", "warm_up_tokens=1", "orders=0", "faults=0", "tiles=[8]", "compare=['early pages']")
+    page = execute(tmp_path / "runs", name="C", smoke=True, settings=small)
+    assert "INCONCLUSIVE" in page
+    assert "C.ple_wait@m2-mini-256gb" in page
+    assert page.count('alt="figure: ') == 5
+    assert {folder.path.parent.name for folder in list_runs(tmp_path / "runs")} == {"notebook", "gate_c", "abba", "generate"}
+
+
 def test_a_cell_that_fails_fails_the_run_in_one_line_and_keeps_the_copy(tmp_path):
     with pytest.raises(BadInput, match=r"gate_b_locality.ipynb stopped: BadInput: trace=nowhere: no such file"):
         run_notebook(NotebookConfig(name="b_locality", settings=("trace=nowhere",)), root=tmp_path)

@@ -1,14 +1,18 @@
 """Checks of a gate: its clauses measured again from the trace where the bundle holds it, its outcome drawn again from them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from workbench.bundle.checks import Check, failed, not_checked, ok
-from workbench.bundle.manifest import Manifest, check_rows
+from workbench.bundle.manifest import Manifest, check_rows, read_table
 from workbench.bundle.run_checks import first_difference
-from workbench.schema import Result, RunFolder, Verdict, decide, read_routes
+from workbench.schema import Criterion, Result, RunFolder, Verdict, decide, read_routes
 
 _MAX_RESAMPLES = 100_000
+_OVERLAP_TABLES = ("arms", "identity", "modes", "rates")
 
 
 def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Path) -> Iterator[Check]:
@@ -20,6 +24,9 @@ def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Pa
     traces = sorted(inputs.glob("*.parquet"))
     if result.kind == "gate_b" and traces:
         yield from _check_locality(folder, result, traces[0])
+    elif result.kind == "gate_c":
+        yield _check_overlap(folder, result.verdict)
+        yield not_checked("arms", "their raw events lie in their comparisons: each has a bundle of its own")
     else:
         missing = f": {', '.join(manifest.left_out)} is not in the bundle" if manifest.left_out else ""
         yield not_checked("clauses", f"they can't be measured again from what is here{missing}")
@@ -48,11 +55,30 @@ def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[
     frame, shape = read_routes(trace)
     routes = routes_of(frame, num_experts=shape["num_experts"])
     measures = measure(routes, config, profile_geometry(config.profile).record_bytes)
-    found = {criterion.code: criterion.model_dump() for criterion in criteria_of(measures, config)}
-    said = {criterion.code: criterion.model_dump() for criterion in result.verdict.criteria} if result.verdict else {}
+    found = _by_code(criteria_of(measures, config))
+    said = _by_code(result.verdict.criteria) if result.verdict else {}
     for what, stored, again in (("clauses", said, found), ("metrics", result.metrics, measures.metrics)):
         if difference := first_difference(stored, again):
             yield failed(what, difference)
         else:
             yield ok(what, f"{len(again)} measured again from {trace.name}")
     yield not_checked("route trace", "only a run of the same prompts on the same store can record it again")
+
+
+def _check_overlap(folder: RunFolder, verdict: Verdict) -> Check:
+    from workbench.gates.c_overlap_config import OverlapConfig
+    from workbench.gates.c_overlap_verdict import Measures, criteria_of
+
+    config = OverlapConfig.from_toml(folder.path / "config.toml")
+    tables = {name: read_table(folder.artifacts / "tables" / f"{name}.parquet") for name in _OVERLAP_TABLES}
+    try:
+        found = _by_code(criteria_of(Measures(**tables), config))
+    except pl.exceptions.PolarsError as error:
+        return failed("clauses", f"its tables have other columns than this workbench's ({str(error).splitlines()[0]})")
+    if difference := first_difference(_by_code(verdict.criteria), found):
+        return failed("clauses", difference)
+    return ok("clauses", f"{len(found)} drawn again from the tables of arms, identity, modes and rates")
+
+
+def _by_code(criteria: Sequence[Criterion]) -> dict[str, dict[str, Any]]:
+    return {criterion.code: criterion.model_dump() for criterion in criteria}

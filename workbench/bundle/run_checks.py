@@ -126,7 +126,9 @@ def _check_digests(what: str, path: Path, result: Result) -> Iterator[Check]:
 
 
 def _same(said: float | None, found: float) -> bool:
-    return said is not None and math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=1e-12)
+    if said is None:
+        return False
+    return math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=1e-12) or (math.isnan(said) and math.isnan(found))
 
 
 def _same_series(said: Sequence[float], found: Sequence[float]) -> bool:

@@ -50,7 +50,7 @@ def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
     arms = run_jobs(config, folder, todo, bandwidth.bytes_per_s / GB, _say)
     found = Measures(arms=arms, identity=identity, modes=modes, rates=rates)
     evidence, criteria = GATE.evidence_of(config), criteria_of(found, config)
-    save_evidence(found, todo, evidence, config.profile, folder.artifacts)
+    save_evidence(found, todo, config, evidence, folder.artifacts)
     bounds, metrics, waits = _showcase(config, folder)
     tables = shown_tables(found, todo, config, evidence, criteria)
     return Findings(

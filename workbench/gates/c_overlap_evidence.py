@@ -9,6 +9,7 @@ import polars as pl
 from workbench.analysis.overlap import DECODE_SCHEMA
 from workbench.gates import c_overlap_estimates as estimates
 from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import Job, disk_words
 from workbench.gates.c_overlap_verdict import Measures, outcome_by_disk
 from workbench.schema import Criterion, Evidence
@@ -17,8 +18,10 @@ _MEASURES = tuple(DECODE_SCHEMA)
 
 
 def arm_means(arms: pl.DataFrame, jobs: Sequence[Job]) -> pl.DataFrame:
-    """One row a comparison, disk and arm: means over the arms that count; in the order of the jobs."""
-    counted = arms.filter("counts").group_by("disk", "comparison", "arm").agg(pl.col(_MEASURES).mean(), arms=pl.len())
+    """One row a comparison, disk and arm, in the order of the jobs: means over the arms that count, over all where none does."""
+    judged = arms.with_columns(some=pl.col("counts").any().over("disk", "comparison"))
+    taken = judged.filter(pl.col("counts") | ~pl.col("some")).group_by("disk", "comparison", "arm")
+    counted = taken.agg(pl.col(_MEASURES).mean().fill_null(0.0).fill_nan(0.0), some=pl.col("some").first())
     order = pl.DataFrame(
         [
             {"disk": disk_words(job.disk), "comparison": job.comparison.name, "arm": arm, "setting": _words(job, value)}
@@ -28,7 +31,9 @@ def arm_means(arms: pl.DataFrame, jobs: Sequence[Job]) -> pl.DataFrame:
     )
     means = order.join(counted, on=["disk", "comparison", "arm"], how="inner", maintain_order="left")
     waited = pl.col("expert_wait_ms") + pl.col("ple_wait_ms")
-    return means.with_columns(label="comparison" + pl.lit(": ") + "setting", compute_ms=pl.col("token_ms") - waited)
+    note = pl.when("some").then(pl.lit("")).otherwise(pl.lit(" (no cohort counts)"))
+    label = pl.concat_str("comparison", pl.lit(": "), "setting", note)
+    return means.with_columns(label=label, compute_ms=pl.col("token_ms") - waited)
 
 
 def _words(job: Job, value: Any) -> str:
@@ -125,7 +130,7 @@ def shown_tables(
     }
 
 
-def save_evidence(found: Measures, jobs: Sequence[Job], evidence: Evidence, profile: str, artifacts: Path) -> None:
+def save_evidence(found: Measures, jobs: Sequence[Job], config: OverlapConfig, evidence: Evidence, artifacts: Path) -> None:
     """Every table as parquet and every figure as PNG."""
     from workbench.plots import overlap as plots
     from workbench.plots.style import save_figure
@@ -137,12 +142,12 @@ def save_evidence(found: Measures, jobs: Sequence[Job], evidence: Evidence, prof
     for name, frame in frames.items():
         frame.write_parquet(artifacts / "tables" / f"{name}.parquet")
     means = arm_means(found.arms, jobs)
-    figures = {"overlap": plots.overlap_figure(found.rates, profile)}
-    if means.height:
-        first = means.filter(disk=means["disk"][0])
-        figures["waits"] = plots.wait_figure(means, evidence, profile)
-        figures["waterfall"] = plots.waterfall_figure(first, evidence, f"{profile}, {means['disk'][0]}")
-    if found.modes.height:
-        figures["crossover"] = plots.crossover_figure(found.modes, "one layer of profile slice")
+    first = disk_words(jobs[0].disk)
+    figures = {
+        "waits": plots.wait_figure(means, evidence, config.profile),
+        "waterfall": plots.waterfall_figure(means.filter(disk=first), evidence, f"{config.profile}, {first}"),
+        "overlap": plots.overlap_figure(found.rates, config.profile),
+        "crossover": plots.crossover_figure(found.modes, f"a layer of profile {modes_profile(config)}"),
+    }
     for name, figure in figures.items():
         save_figure(figure, artifacts / "figures" / f"{name}.png")

@@ -114,6 +114,7 @@ def abba_config(config: OverlapConfig, job: Job, bandwidth_gbps: float) -> AbbaC
     values = {
         "cohorts": cohorts,
         "max_cohorts": max(cohorts, config.max_cohorts if compared.decides else 1),
+        "evidence": "emulated" if job.disk else "physical",
         "cache_state": "cold_store",
         "warmups": 0,
     }
