@@ -90,7 +90,8 @@ def test_series_put_each_read_into_its_token() -> None:
 
 
 def test_an_empty_run_has_no_figures() -> None:
-    assert set(run_metrics(EventLog().frame())) == {"overlap/io_wall_ms", "overlap/exposed_wait_ms", "overlap/readback_ms"}
+    nothing = {"io_wall_ms", "exposed_wait_ms", "compute_idle_for_exact_io_ms", "readback_ms"}
+    assert run_metrics(EventLog().frame()) == {f"overlap/{name}": 0.0 for name in nothing}
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
@@ -111,3 +112,69 @@ def test_what_lies_between_two_turns_is_no_tokens_time() -> None:
     metrics = run_metrics(log.frame())
     assert metrics["e2e/decode_tps"] == pytest.approx(100.0)
     assert metrics["e2e/tpot_p95_ms"] == pytest.approx(10.0)
+
+
+def add_ticket(log: EventLog, store: str, **columns: object) -> None:
+    common = {"intent": "exact", "outcome": "used_late", "submit_ns": 0, "ready_ns": MS, "seen_ns": MS, "logical_bytes": 4096}
+    log.add(0, "ticket", phase="decode", store=store, **common | {"physical_bytes": 4096, "value": 1.0} | columns)
+
+
+def test_calls_that_several_tickets_shared_count_once() -> None:
+    log = EventLog()
+    for _ in range(8):
+        add_ticket(log, "ple", value=1 / 8)
+    for _ in range(2):
+        add_ticket(log, "ple", value=1 / 2)
+    add_ticket(log, "ple")
+    metrics = run_metrics(log.frame())
+    assert metrics["storage/ple_read_ops"] == 3
+    assert metrics["storage/ple_coalesced_runs"] == 2
+    assert metrics["storage/ple_read_size_p50_bytes"] == 8192
+    assert metrics["storage/ple_physical_bytes"] == metrics["ple/physical_bytes"] == 11 * 4096
+
+
+def test_records_read_in_parts_count_each_call() -> None:
+    log = EventLog()
+    add_ticket(log, "expert", physical_bytes=3000, value=2.0)
+    add_ticket(log, "expert", physical_bytes=3000, value=None)
+    metrics = run_metrics(log.frame())
+    assert metrics["storage/expert_read_ops"] == 3
+    assert metrics["storage/expert_read_size_p50_bytes"] == 1500
+    assert metrics["storage/expert_coalesced_runs"] == 0
+
+
+def test_slack_is_the_time_between_ready_and_use() -> None:
+    log = EventLog()
+    for asked_ms in (0, 3, 7):
+        add_ticket(log, "ple", deadline_ns=asked_ms * MS, outcome="used_late" if asked_ms == 0 else "used_on_time")
+    log.add(0, "demand", store="ple", hits=0, joined=0, misses=3, value=4.0, logical_bytes=128)
+    log.add(0, "mark", store="ple", name="rows_unique", value=2.0)
+    log.add(0, "mark", store="ple", name="pages_requested", value=5.0)
+    metrics = run_metrics(log.frame())
+    assert metrics["storage/ple_slack_p50_us"] == metrics["ple/ready_to_use_slack_p50_us"] == 2000
+    expected = {"rows_requested": 4, "rows_unique": 2, "pages_requested": 5, "pages_unique": 3, "logical_bytes": 128}
+    assert {name: metrics[f"ple/{name}"] for name in expected} == expected
+
+
+def test_used_predictions_are_a_share_of_all() -> None:
+    log = EventLog()
+    for outcome in ("used_on_time", "used_late", "unused", "unused"):
+        add_ticket(log, "expert", intent="predicted", outcome=outcome)
+    assert run_metrics(log.frame())["storage/expert_useful_prefetch_ratio"] == 0.5
+
+
+def test_host_time_is_what_neither_waits_nor_evaluates() -> None:
+    log = EventLog()
+    log.add(20 * MS, "token", phase="decode", duration_ns=20 * MS, value=1.0)
+    log.add(1 * MS, "readback", phase="decode", duration_ns=5 * MS)
+    log.add(7 * MS, "evaluate", phase="decode", duration_ns=4 * MS)
+    log.add(11 * MS, "wait", phase="decode", store="expert", duration_ns=3 * MS)
+    log.add(15 * MS, "wait", phase="decode", store="ple", duration_ns=1 * MS)
+    for name, duration_ms in (("gate_up", 2), ("gate_up", 4), ("down", 5)):
+        log.add(0, "wave", name=name, store="expert", phase="decode", duration_ns=duration_ms * MS)
+    metrics = run_metrics(log.frame())
+    assert metrics["overlap/host_ms"] == 7
+    assert metrics["overlap/compute_idle_for_exact_io_ms"] == 4
+    assert metrics["overlap/exposed_wait_ms"] == 3
+    assert metrics["overlap/wave_gate_up_ready_ms"] == 3
+    assert metrics["overlap/wave_down_ready_ms"] == 5

@@ -31,3 +31,11 @@ def test_an_envelope_says_nothing_about_reads_that_the_page_cache_may_serve(disk
     found = known_bandwidth(None, "mini", RuntimeConfig(uncached=False), 0.5)
     assert found.bytes_per_s == 1e9
     assert "buffered" in found.source
+
+
+def test_a_run_that_is_slowed_down_is_bound_by_the_modelled_disk(disk, tmp_path, monkeypatch):
+    monkeypatch.setattr(bandwidth, "store_folder", lambda profile: tmp_path)
+    monkeypatch.setattr(bandwidth.Geometry, "from_folder", lambda folder: SimpleNamespace(record_bytes=10_000))
+    found = known_bandwidth(None, "mini", RuntimeConfig(envelope="usb-10gbps"), 0.5)
+    assert found.bytes_per_s == 40_000 * 10_000, "so many reads a second, however small"
+    assert "emulated" in found.source

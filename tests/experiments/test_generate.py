@@ -8,7 +8,7 @@ import pytest
 from workbench.analysis.run_metrics import run_metrics
 from workbench.errors import BadInput
 from workbench.experiments.generate import GenerateConfig, run_generate
-from workbench.schema import Status, read_events
+from workbench.schema import Evidence, Status, read_events
 from workbench.units import MIB
 
 PROMPT = "def main(arguments):\n    "
@@ -70,7 +70,7 @@ def test_a_warm_up_leaves_no_events_and_the_same_text(mini_store, tmp_path):
         ({"turns": []}, "give a prompt"),
         ({"turns": [""]}, "give a prompt"),
         ({"profile": "maxi"}, "no such profile"),
-        ({"resident": True, "profile": "slice"}, "does not run resident"),
+        ({"resident": True, "profile": "flash-next"}, "does not run resident"),
     ],
 )
 def test_settings_that_can_not_be_used_are_refused(mini_store, tmp_path, values, message):
@@ -98,3 +98,11 @@ def test_peak_memory_keeps_to_the_budget(mini_store, tmp_path):
     metrics = result["metrics"]
     assert metrics["e2e/peak_rss_bytes"] <= metrics["e2e/working_set_bytes"] + 600 * MIB
     assert metrics["e2e/working_set_bytes"] <= 34 * MIB, "27.5 MB of trunk in float32 and at most 6 MiB of cache"
+
+
+def test_a_run_that_is_slowed_to_another_disk_is_emulated(mini_store, tmp_path):
+    runtime = {"envelope": "m4-pro-512gb", "cache_bytes": 6 * MIB}
+    result = run_generate(config(runtime=runtime, bandwidth_gbps=None), root=tmp_path).folder.result
+    assert result.evidence is Evidence.EMULATED
+    assert result.tags["bandwidth_source"].startswith("envelope m4-pro-512gb (emulated)")
+    assert 0 <= float(result.tags["overdue_share"]) <= 1

@@ -1,6 +1,7 @@
 """Readers whose time is not the disk's: none, a virtual clock, a slower disk."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,3 +107,40 @@ def test_clocks():
     until = real.now_ns() + 1_000_000
     real.sleep_until(until)
     assert real.now_ns() >= until
+
+
+class Still(NullReader):
+    """Done before time begins, so that the modelled disk alone decides when reads come."""
+
+    def poll(self, timeout_s=0.0, at_least=1):
+        return [replace(completion, ready_ns=0) for completion in super().poll(timeout_s)]
+
+
+def paced_order(path, make_reads, depth):
+    """Key and milliseconds of a page and of the last of four records before it, on a disk of one page a millisecond."""
+    clock = VirtualClock()
+    with PacedReader(Still(), Disk(SLOW), depth, clock) as reader:
+        file = reader.open_file(path)
+        reads = make_reads(file, [(0, 4 * PAGE)] * 4)
+        (page,) = make_reads(file, [(0, PAGE)], lane="ple")
+        page.key = 9
+        reader.submit([*reads, page])
+        done = []
+        while reader.in_flight:
+            done += reader.poll(None)
+        return [(completion.key, round(completion.ready_ns / 1e6, 1)) for completion in done if completion.key in (3, 9)]
+
+
+def test_a_lane_of_its_own_lets_a_page_pass_records_that_wait(path, make_reads):
+    assert paced_order(path, make_reads, {"expert": 1, "ple": 1}) == [(9, 5.0), (3, 17.0)]
+    assert paced_order(path, make_reads, None) == [(3, 16.0), (9, 17.0)]
+
+
+def test_a_lane_starts_its_next_read_when_one_has_ended(path, make_reads):
+    clock = VirtualClock()
+    with PacedReader(Still(), Disk(SLOW), {"expert": 1}, clock) as reader:
+        reader.submit(make_reads(reader.open_file(path), [(0, PAGE)] * 3))
+        clock.sleep_until(10_000_000)
+        times = [completion.ready_ns for completion in reader.poll(0.0)]
+    alone = 2_000_000 + PAGE
+    assert times[-1] >= 3 * alone

@@ -17,17 +17,18 @@ from workbench.schema.envelopes import Envelope
 PROMPT = [40, 51, 62]
 TOKENS = 8
 DELAY_NS = 3_000_000
+APART = {"split_components": True, "wave": 1}
 
 
 class Planted:
     """An engine on a virtual clock whose `fault_of(n)` says what happens to the n-th read."""
 
-    def __init__(self, store, fault_of, cache_bytes):
+    def __init__(self, store, fault_of, cache_bytes, **settings):
         clock = VirtualClock()
         disk = Disk(Envelope.from_json(data_folder() / "envelopes" / "m4-pro-512gb.json"))
         self.reader = FaultyReader(TimedReader(PreadReader(), disk, clock), fault_of, clock)
-        self.engine = StreamedEngine(store, RuntimeConfig(cache_bytes=cache_bytes), EventLog(), reader=self.reader, clock=clock)
-        self.num_reads = 0
+        config = RuntimeConfig(cache_bytes=cache_bytes, **settings)
+        self.engine = StreamedEngine(store, config, EventLog(), reader=self.reader, clock=clock)
 
     def run(self):
         """State and routing digests after `TOKENS` greedy tokens, or the error; what was committed stays checked."""
@@ -58,29 +59,50 @@ def cache_bytes(mini_store, budget_bytes):
     return budget_bytes(mini_store, 0.05)
 
 
-@pytest.fixture(scope="module")
-def sound(mini_store, cache_bytes):
+def run_sound(store, cache_bytes, **settings):
     """Digests without faults, and how many reads there are to spoil."""
     reads = []
-    planted = Planted(mini_store, lambda n: reads.append(n), cache_bytes)
+    planted = Planted(store, lambda n: reads.append(n), cache_bytes, **settings)
     return planted.run(), len(set(reads))
+
+
+@pytest.fixture(scope="module")
+def sound(mini_store, cache_bytes):
+    return run_sound(mini_store, cache_bytes)
+
+
+@pytest.fixture(scope="module")
+def sound_apart(mini_store, cache_bytes):
+    """The same with gate+up and down of every record read apart, and one record at a time computed."""
+    return run_sound(mini_store, cache_bytes, **APART)
 
 
 def faults(kind):
     return Fault(kind=kind, delay_ns=DELAY_NS if kind is FaultKind.DELAY else 0)
 
 
-def assert_single_fault_is_survived(store, sound, cache_bytes, position, kind):
-    planted = Planted(store, lambda n: faults(kind) if n == position else None, cache_bytes)
+def assert_single_fault_is_survived(store, sound, cache_bytes, position, kind, **settings):
+    planted = Planted(store, lambda n: faults(kind) if n == position else None, cache_bytes, **settings)
     assert planted.run() == sound[0], f"{kind} at read {position}"
     assert planted.reader.num_faults == 1
 
 
-def test_one_percent_of_all_single_faults(mini_store, sound, cache_bytes):
+def one_percent(num_reads):
+    cases = [(position, kind) for position in range(num_reads) for kind in FaultKind]
     random = np.random.default_rng(20261130)
-    cases = [(position, kind) for position in range(sound[1]) for kind in FaultKind]
-    for index in random.choice(len(cases), max(len(cases) // 100, len(FaultKind)), replace=False):
-        assert_single_fault_is_survived(mini_store, sound, cache_bytes, *cases[index])
+    return [cases[index] for index in random.choice(len(cases), max(len(cases) // 100, len(FaultKind)), replace=False)]
+
+
+def test_one_percent_of_all_single_faults(mini_store, sound, cache_bytes):
+    for position, kind in one_percent(sound[1]):
+        assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind)
+
+
+def test_one_percent_of_all_single_faults_of_split_reads(mini_store, sound, sound_apart, cache_bytes):
+    assert sound_apart[0] == sound[0]
+    assert sound_apart[1] > 1.5 * sound[1]
+    for position, kind in one_percent(sound_apart[1]):
+        assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind, **APART)
 
 
 @pytest.mark.soak
@@ -88,6 +110,13 @@ def test_one_percent_of_all_single_faults(mini_store, sound, cache_bytes):
 def test_every_single_fault(mini_store, sound, cache_bytes, kind):
     for position in range(sound[1]):
         assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", list(FaultKind))
+def test_every_single_fault_of_split_reads(mini_store, sound_apart, cache_bytes, kind):
+    for position in range(sound_apart[1]):
+        assert_single_fault_is_survived(mini_store, sound_apart, cache_bytes, position, kind, **APART)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.ERROR, FaultKind.SHORT, FaultKind.CORRUPT])

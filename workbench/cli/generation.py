@@ -18,6 +18,7 @@ _SHOWN = (
     "e2e/prefill_tps",
     "e2e/decode_tps",
     "e2e/bound_tps",
+    "e2e/dependency_bound_ms",
     "e2e/bound_fraction",
     "e2e/ttft_ms",
     "e2e/tpot_p50_ms",
