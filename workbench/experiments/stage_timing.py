@@ -1,24 +1,26 @@
 """Stage times for the twin, from runs of their own. Nothing of the run that is to be imitated goes in.
 
-A run with everything cached, its prompt decoded once before, gives what a token takes without reads, and an attribution of it
-the shares of the stages. What a read costs the computing thread comes from a run with the smallest cache: the time per read
-with which the twin of that run waits as long, and takes as long, as the run itself.
+A run with everything cached, which does all that a trace run does, gives what a token takes without reads, and an attribution
+of it the shares of the stages. What a read costs the computing thread comes from a trace run with the smallest cache: the time
+per read with which the twin of that run waits as long, and takes as long, as the run itself.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
+from pydantic import Field
 
 from workbench.analysis.twin_errors import Decoded, decoded
-from workbench.experiments.generate import GenerateConfig, run_generate
+from workbench.config import Config
+from workbench.experiments.attribution import attribute
+from workbench.experiments.generate import encode, load_tokenizer
 from workbench.experiments.live_twin import twin_inputs
-from workbench.experiments.trace import TraceConfig, choose_prompts, record_trace
+from workbench.experiments.trace import RouteRecorder, TraceConfig, choose_prompts, record_trace
 from workbench.paths import store_folder
-from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import cache_limits
-from workbench.schema import RunFolder, read_events
+from workbench.runtime.engine import StreamedEngine, cache_limits
+from workbench.runtime.sampling import Sampler, SamplingConfig
+from workbench.runtime.session import Session, generate
+from workbench.schema import Evidence, RunFolder, read_events
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.stages import StageTimes
 from workbench.stores import open_store
@@ -30,41 +32,45 @@ _HALVINGS = 14
 _ROUNDS = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimingPlan:
+class TimingPlan(Config):
     """What is run to time the stages."""
 
     recording: TraceConfig
     """The run with the smallest cache; its first prompt is decoded for the attribution as well."""
-    attribution_tokens: int
+    attribution_tokens: int = Field(16, ge=1)
     """Tokens whose stages are timed one by one."""
 
 
 def time_stages(plan: TimingPlan, envelope: Envelope, root: Path) -> StageTimes:
     """Runs what the plan says, in `root`, on a disk like `envelope`."""
-    stages = _compute_times(plan, envelope, root)
+    stages = compute_times(plan, root)
     store = store_folder(plan.recording.profile)
     least, _ = cache_limits(open_store(store))
     runtime = plan.recording.runtime.model_copy(update={"cache_bytes": least.num_bytes})
     live = record_trace(plan.recording.model_copy(update={"runtime": runtime}), root=root)
     inputs = twin_inputs(live, runtime, store)
-    return fit_host_times(stages, lambda made: decoded(inputs.replay(made, envelope)), decoded(_events(live)))
+    measured = decoded(read_events(live.path / "events.parquet"))
+    return fit_host_times(stages, lambda made: decoded(inputs.replay(made, envelope)), measured)
 
 
-def _compute_times(plan: TimingPlan, envelope: Envelope, root: Path) -> StageTimes:
+def compute_times(plan: TimingPlan, root: Path) -> StageTimes:
+    """What the stages take when nothing has to be read; leaves a result folder of kind `stages`."""
     recording = plan.recording
-    config = GenerateConfig(
-        profile=recording.profile,
-        turns=(choose_prompts(recording)[0].text,),
-        max_tokens=recording.tokens,
-        stop_at_eos=False,
-        warm_up_tokens=recording.tokens,
-        attribution_tokens=plan.attribution_tokens,
-        bandwidth_gbps=envelope.bandwidth_gbps,
-        runtime=RuntimeConfig(wave=recording.runtime.wave, uncached=False),
-    )
-    folder = run_generate(config, root=root).folder
-    events = _events(folder)
+    runtime = recording.runtime.model_copy(update={"cache_bytes": None, "envelope": "", "uncached": False})
+    folder = RunFolder.create(root, "stages", plan, profile=recording.profile, evidence=Evidence.PHYSICAL)
+    with folder, StreamedEngine(store_folder(recording.profile), runtime, folder.events) as engine:
+        prompt = choose_prompts(recording)[0]
+        ids = encode(load_tokenizer(recording.profile), prompt.text)
+        # the second time everything is cached
+        for _ in range(2):
+            folder.events.clear()
+            session = Session(engine, tile=recording.tile, route_sink=RouteRecorder(prompt).record)
+            for _ in generate(session, ids, recording.tokens, Sampler(SamplingConfig())):
+                pass
+        attribute(engine, session, plan.attribution_tokens)
+        engine.close()
+        folder.finish(tags=engine.identity)
+    events = read_events(folder.path / "events.parquet")
     plain = decoded(events)
     stages = StageTimes.from_attribution(events, f"stage timing {folder.path.name}")
     return stages.scaled((plain.token_ms - plain.exposed_wait_ms) * NS_PER_MS)
@@ -88,7 +94,3 @@ def _take_us(stages: StageTimes, replay: Callable[[StageTimes], Decoded], expose
         waits_longer = replay(stages.model_copy(update={"take_us": middle})).exposed_wait_ms > exposed_wait_ms
         low, high = (low, middle) if waits_longer else (middle, high)
     return low
-
-
-def _events(folder: RunFolder) -> pl.DataFrame:
-    return read_events(folder.path / "events.parquet")
