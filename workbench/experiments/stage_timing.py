@@ -29,7 +29,7 @@ from workbench.units import NS_PER_MS, NS_PER_US
 _US_PER_MS = NS_PER_MS / NS_PER_US
 _MOST_TAKE_US = 2000.0
 _HALVINGS = 14
-_ROUNDS = 2
+_ROUNDS = 3
 
 
 class TimingPlan(Config):
