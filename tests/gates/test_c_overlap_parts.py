@@ -45,7 +45,7 @@ def planted(monkeypatch):
     """Comparisons without arms; returns the list of those that were run. `stop` of them are interrupted first."""
     ran = []
 
-    def plan(config, job, bandwidth_gbps):
+    def plan(config, job):
         return job
 
     def run(job, *, root, note):
@@ -66,10 +66,10 @@ def gate_folder(root, stage="abc"):
 def test_an_interrupted_gate_goes_on_behind_its_last_finished_comparison(planted, tmp_path):
     todo = jobs(TWO)
     with pytest.raises(KeyboardInterrupt), gate_folder(tmp_path) as first:
-        run_jobs(TWO, first, todo, 1.0, lambda _: None)
+        run_jobs(TWO, first, todo, lambda _: None)
     assert first.status is Status.INTERRUPTED
     again = gate_folder(tmp_path)
-    arms = run_jobs(TWO, again, todo, 1.0, lambda _: None)
+    arms = run_jobs(TWO, again, todo, lambda _: None)
     assert planted == [WAVES, EARLY, EARLY]
     assert arms.group_by("comparison", maintain_order=True).len().rows() == [(WAVES, 4), (EARLY, 4)]
     named = json.loads((again.artifacts / SERIES_NAME).read_text())
@@ -81,9 +81,9 @@ def test_an_interrupted_gate_goes_on_behind_its_last_finished_comparison(planted
 def test_only_an_unfinished_run_of_the_same_stage_is_taken_over(planted, tmp_path, stage):
     todo = jobs(TWO)[:1]
     with gate_folder(tmp_path) as first:
-        run_jobs(TWO, first, todo, 1.0, lambda _: None)
+        run_jobs(TWO, first, todo, lambda _: None)
         first.finish(status=Status.FINISHED if stage == "abc" else Status.INTERRUPTED)
-    run_jobs(TWO, gate_folder(tmp_path, stage), todo, 1.0, lambda _: None)
+    run_jobs(TWO, gate_folder(tmp_path, stage), todo, lambda _: None)
     assert planted == [WAVES, WAVES]
 
 
@@ -105,11 +105,11 @@ def test_arms_are_measured_from_their_events_and_those_without_any_are_kept(tmp_
 
 
 def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_cache(mini_store):
-    every = {job.comparison.name: abba_config(OverlapConfig(), job, 2.0) for job in jobs(OverlapConfig())}
+    every = {job.comparison.name: abba_config(OverlapConfig(), job) for job in jobs(OverlapConfig())}
     waves = every[WAVES]
     runtime = waves.base["runtime"]
     assert (runtime["wave"], waves.change) == ("barrier", ("runtime.wave=4",))
-    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 2.0)
+    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 1.5)
     assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 8, 0, "cold_store")
     assert waves.base["warm_up_tokens"] > 0
     assert every["split records"].change == ("runtime.split_components=true",)
@@ -117,7 +117,7 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
     assert every["next layer"].cohorts == 1
     assert {config.base["runtime"]["cache_bytes"] for config in every.values()} == {runtime["cache_bytes"]}
     physical = OverlapConfig(envelopes=("",), profile="mini")
-    assert abba_config(physical, jobs(physical)[0], 2.0).evidence is Evidence.PHYSICAL
+    assert abba_config(physical, jobs(physical)[0]).evidence is Evidence.PHYSICAL
 
 
 def test_an_unknown_comparison_is_named():

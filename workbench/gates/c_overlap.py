@@ -5,14 +5,9 @@ processes, on profile `mini` slowed to every disk of `data/envelopes` (emulated)
 are pre-registered in `OverlapConfig`.
 """
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from workbench.experiments.bandwidth import known_bandwidth
-from workbench.experiments.generate import GenerateConfig, run_generate
-from workbench.experiments.timeline import TIMELINE_NAME, make_timeline
 from workbench.gates.base import Findings, Gate
 from workbench.gates.c_overlap_arms import run_jobs
 from workbench.gates.c_overlap_config import OverlapConfig
@@ -20,23 +15,15 @@ from workbench.gates.c_overlap_evidence import save_evidence, shown_tables
 from workbench.gates.c_overlap_identity import check_identity
 from workbench.gates.c_overlap_interference import measure_rates
 from workbench.gates.c_overlap_modes import run_modes
-from workbench.gates.c_overlap_plan import base_plan, disk_words, jobs
+from workbench.gates.c_overlap_plan import disk_words, jobs
+from workbench.gates.c_overlap_showcase import run_showcase
 from workbench.gates.c_overlap_verdict import Measures, conditions_of, criteria_of, limits_of
 from workbench.gates.stage import file_digest
-from workbench.gates.traces import ensure_store, profile_geometry
+from workbench.gates.traces import ensure_store
 from workbench.paths import store_folder
-from workbench.runtime.config import RuntimeConfig
 from workbench.schema import Criterion, Evidence, RunFolder
 from workbench.schema.envelopes import load_envelope
 from workbench.stores.manifest import MANIFEST_NAME
-from workbench.units import GB
-
-_BOUND = (
-    "e2e/decode_tps", "e2e/bound_tps", "e2e/tpot_p50_ms", "e2e/dependency_bound_ms", "e2e/bound_fraction",
-    "overlap/exposed_wait_ms", "ple/exposed_wait_ms", "overlap/hidden_fraction", "e2e/demand_bytes_per_token",
-    "e2e/wasted_bytes_per_token",
-)  # fmt: skip
-"""What is shown of a run with its bound."""
 
 
 def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
@@ -45,13 +32,12 @@ def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
     rates = measure_rates(config)
     _say("gate C: prefill modes")
     modes = run_modes(config)
-    bandwidth = known_bandwidth(None, config.profile, RuntimeConfig(), 1.0)
     todo = jobs(config)
-    arms = run_jobs(config, folder, todo, bandwidth.bytes_per_s / GB, _say)
+    arms = run_jobs(config, folder, todo, _say)
     found = Measures(arms=arms, identity=identity, modes=modes, rates=rates)
     evidence, criteria = GATE.evidence_of(config), criteria_of(found, config)
     save_evidence(found, todo, config, evidence, folder.artifacts)
-    bounds, metrics, waits = _showcase(config, folder)
+    showcase = run_showcase(config, folder)
     tables = shown_tables(found, todo, config, evidence, criteria)
     return Findings(
         criteria=criteria,
@@ -59,32 +45,10 @@ def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
         conditions=conditions_of(found, config),
         limits=limits_of(found, config),
         enables=(f"decode in waves of {config.wave}, n-gram pages early and in lanes of their own",),
-        metrics=metrics,
-        tables=tables | {"bounds": bounds, "token_waits": waits},
+        metrics=showcase.metrics,
+        tables=tables | {"bounds": showcase.bounds, "token_waits": showcase.waits},
         tags={"disks": ", ".join(map(disk_words, config.disks))},
     )
-
-
-def _showcase(config: OverlapConfig, folder: RunFolder) -> tuple[list[dict[str, Any]], Mapping[str, float], list[dict[str, Any]]]:
-    """A run with its bound on each disk: rows, metrics of the first and its waits by layer and class, with its timeline."""
-    rows, runs = [], []
-    for disk in config.disks:
-        _say(f"gate C: a run beside its bound on {disk_words(disk)}")
-        plan = base_plan(config, disk, 1.0)
-        # bounds need the stages, and a bandwidth that is the disk's
-        del plan["bandwidth_gbps"], plan["attribution_tokens"]
-        run = run_generate(GenerateConfig.build(plan), root=folder.path.parent.parent).folder
-        runs.append(run)
-        result = run.result
-        assert result is not None
-        shown = {name.partition("/")[2]: result.metrics.get(name) for name in _BOUND}
-        rows.append({"disk": disk_words(disk), **shown, "bandwidth": result.tags.get("bandwidth_source"), "run": run.path.name})
-    geometry = profile_geometry(config.profile)
-    made = make_timeline(runs[0], folder.artifacts / TIMELINE_NAME, num_experts=geometry.num_experts)
-    shutil.move(made.figure, folder.artifacts / "figures" / "timeline.png")
-    first = runs[0].result
-    assert first is not None
-    return rows, {name: first.metrics[name] for name in _BOUND if name in first.metrics}, made.mean_waits.to_dicts()
 
 
 def _summary(criteria: Sequence[Criterion]) -> str:

@@ -34,9 +34,7 @@ ARM_SCHEMA: dict[str, Any] = {
 _DIFFERS = {Code.OUTPUT_DIFFERS, Code.STATE_DIFFERS, Code.ROUTING_DIFFERS}
 
 
-def run_jobs(
-    config: OverlapConfig, folder: RunFolder, jobs: Sequence[Job], bandwidth_gbps: float, note: Callable[[str], None]
-) -> pl.DataFrame:
+def run_jobs(config: OverlapConfig, folder: RunFolder, jobs: Sequence[Job], note: Callable[[str], None]) -> pl.DataFrame:
     """Runs what is missing, one comparison after the other, and returns all arms in `ARM_SCHEMA`.
 
     `artifacts/series.json` names each comparison's folder as soon as it is finished.
@@ -46,7 +44,7 @@ def run_jobs(
     for number, job in enumerate(jobs, start=1):
         if job.words not in done:
             note(f"gate C: {job.words} ({number} of {len(jobs)})")
-            series = run_abba(abba_config(config, job, bandwidth_gbps), root=root, note=note)
+            series = run_abba(abba_config(config, job), root=root, note=note)
             done[job.words] = series.path.relative_to(root).as_posix()
         write_json(folder.artifacts / SERIES_NAME, done)
     return pl.concat([pl.DataFrame(schema=ARM_SCHEMA), *(series_arms(job, root / done[job.words]) for job in jobs)])

@@ -57,7 +57,7 @@ class Case:
 def check_identity(config: OverlapConfig) -> pl.DataFrame:
     """Runs every case, in `IDENTITY_SCHEMA`."""
     reads: list[int] = []
-    plan = base_plan(config, "", 1.0)["runtime"]
+    plan = base_plan(config, "")["runtime"]
     prompt = encode(load_tokenizer(config.profile), config.prompt)
     wanted = _reference(config, plan, prompt)
     _run_streamed(config, plan, prompt, reads.append)  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ def jobs(config: OverlapConfig) -> list[Job]:
     return [Job(disk=disk, comparison=each) for disk in config.disks for each in compared if each.decides] + shown
 
 
-def base_plan(config: OverlapConfig, disk: str, bandwidth_gbps: float) -> dict[str, Any]:
+def base_plan(config: OverlapConfig, disk: str) -> dict[str, Any]:
     """A generate run with the runtime's defaults, except for a small cache and the wave width that decides."""
     least, _ = cache_limits(open_store(store_folder(config.profile)))
     return {
@@ -97,18 +97,16 @@ def base_plan(config: OverlapConfig, disk: str, bandwidth_gbps: float) -> dict[s
         "max_tokens": config.tokens,
         "stop_at_eos": False,
         "warm_up_tokens": config.warm_up_tokens,
-        "attribution_tokens": 0,
-        "bandwidth_gbps": bandwidth_gbps,
         "runtime": {"cache_bytes": int(least.num_bytes * config.cache_over_least), "wave": config.wave, "envelope": disk},
         # greedy text of a small model loops, and its routes repeat
         "sampling": {"temperature": 0.8, "top_p": 0.95, "seed": config.seed},
     }
 
 
-def abba_config(config: OverlapConfig, job: Job, bandwidth_gbps: float) -> AbbaConfig:
+def abba_config(config: OverlapConfig, job: Job) -> AbbaConfig:
     """The comparison of a job: separate processes, cold store, tokens/s; its arms warm up in their own process."""
     compared = job.comparison
-    plan = base_plan(config, job.disk, bandwidth_gbps)
+    plan = base_plan(config, job.disk)
     plan["runtime"] |= {compared.setting: compared.control}
     cohorts = config.cohorts if compared.decides else config.shown_cohorts
     values = {

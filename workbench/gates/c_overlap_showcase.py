@@ -1,0 +1,60 @@
+"""One run a disk as the runtime decodes by default: beside its bounds, the first one in detail."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.experiments.generate import GenerateConfig, run_generate
+from workbench.experiments.timeline import TIMELINE_NAME, make_timeline
+from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap_plan import base_plan, disk_words
+from workbench.gates.traces import profile_geometry
+from workbench.schema import Result, RunFolder
+
+_SHOWN = (
+    "e2e/decode_tps", "e2e/bound_tps", "e2e/tpot_p50_ms", "e2e/dependency_bound_ms", "e2e/bound_fraction",
+    "overlap/exposed_wait_ms", "ple/exposed_wait_ms", "overlap/hidden_fraction", "e2e/demand_bytes_per_token",
+    "e2e/wasted_bytes_per_token",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showcase:
+    """What the runs show."""
+
+    bounds: list[dict[str, Any]]
+    """One row a disk."""
+    metrics: Mapping[str, float]
+    """Of the first run."""
+    waits: list[dict[str, Any]]
+    """Exposed waits a token of the first run, by layer and class."""
+
+
+def run_showcase(config: OverlapConfig, folder: RunFolder) -> Showcase:
+    """Runs each disk; of the first, writes `artifacts/timeline.json` and `artifacts/figures/timeline.png`."""
+    runs = []
+    for disk in config.disks:
+        print(f"gate C: a run beside its bounds on {disk_words(disk)}", file=sys.stderr, flush=True)
+        runs.append(run_generate(GenerateConfig.build(base_plan(config, disk)), root=folder.path.parent.parent).folder)
+    results = [_result(run) for run in runs]
+    num_experts = profile_geometry(config.profile).num_experts
+    made = make_timeline(runs[0], folder.artifacts / TIMELINE_NAME, num_experts=num_experts)
+    shutil.move(made.figure, folder.artifacts / "figures" / made.figure.name)
+    return Showcase(
+        bounds=[_row(disk, result) for disk, result in zip(config.disks, results, strict=True)],
+        metrics={name: results[0].metrics[name] for name in _SHOWN if name in results[0].metrics},
+        waits=made.mean_waits.to_dicts(),
+    )
+
+
+def _result(run: RunFolder) -> Result:
+    result = run.result
+    assert result is not None
+    return result
+
+
+def _row(disk: str, result: Result) -> dict[str, Any]:
+    figures = {name.partition("/")[2] if "ple/" not in name else name: result.metrics.get(name) for name in _SHOWN}
+    return {"disk": disk_words(disk), **figures, "bandwidth": result.tags.get("bandwidth_source"), "run": result.run_id}
