@@ -54,11 +54,13 @@ def _taken_over(folder: RunFolder) -> dict[str, str]:
     """Comparisons that the newest unfinished run of this very stage had finished, by the words of their job."""
     about = folder.environment
     stage = about["tags"].get("stage")
-    runs = [run for run in list_runs(folder.path.parent.parent, about["kind"]) if run.path != folder.path]
+    root = folder.path.parent.parent
+    runs = [run for run in list_runs(root, about["kind"]) if run.path != folder.path]
     unfinished = (Status.INTERRUPTED, Status.ABANDONED, Status.FAILED)
     same = [run for run in runs if run.environment["tags"].get("stage") == stage and run.status in unfinished]
     path = same[-1].artifacts / SERIES_NAME if same else None
-    return json.loads(path.read_text()) if path is not None and path.exists() else {}
+    done = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    return {words: place for words, place in done.items() if (root / place).is_dir()}
 
 
 def series_arms(job: Job, path: Path) -> pl.DataFrame:
