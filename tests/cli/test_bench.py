@@ -46,14 +46,12 @@ def test_pairs_with_fio_give_ratios_for_each_depth_and_for_the_batch(command, fa
     assert [(row["size"], row["depth"], row["pairs"]) for row in told["rows"]] == [
         ("record", 1, 2),
         ("record", 2, 2),
-        ("page 4 KiB", 32, 2),
     ]
     record = told["rows"][0]
     assert (record["fio_gbps"], record["fio_reads_per_s"]) == (pytest.approx(2.097152), 512_000)
     assert record["read_bytes"] == 28_672
-    [batch] = told["batch"]
-    assert batch["pages"] == 64
-    assert batch["submit_us_per_page"] > 0
+    assert [(row["pages"], row["depth"], row["pairs"]) for row in told["batches"]] == [(64, 32, 2), (64, 256, 2)]
+    assert told["batches"][0]["submit_us_per_page"] > 0
     calls = fake_fio.read_text().splitlines()
     assert len(calls) == 8
     assert "--bs=28672" in calls[0]
@@ -65,8 +63,8 @@ def test_pairs_with_fio_give_ratios_for_each_depth_and_for_the_batch(command, fa
 def test_without_fio_our_readers_are_measured_alone(command, capsys):
     command(*QUICK)
     told = capsys.readouterr()
-    assert "**Uncached reads (physical)**" in told.out
-    assert "**Pages in one batch (physical)**" in told.out
+    assert "**Records, uncached (physical)**" in told.out
+    assert "**Pages of 4 KiB in one batch, so many at the disk (physical)**" in told.out
     assert "removed afterwards" in told.err
 
 

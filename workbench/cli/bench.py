@@ -1,27 +1,50 @@
-"""`workbench bench io`: what our readers reach on this disk, and against fio on the same file."""
+"""`workbench bench`: what our readers reach on this disk, against fio too, and what prefill modes make of it."""
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import App, Parameter
 
 from workbench.cli.output import print_json, print_table
+from workbench.cli.simulated import Settings, rounded
 from workbench.errors import BadInput
 from workbench.units import MIB, format_bytes, parse_bytes
 
 _DEPTHS = (1, 4, 8, 16)
-_PAGE_DEPTH, _BATCH_DEPTH = 32, 256
+_PAGE_DEPTHS = (32, 256)
 
 
 def register(app: App) -> None:
-    """Adds the command."""
-    app.command(bench)
+    """Adds the commands."""
+    group = App(name="bench")
+
+    @group.default
+    def bench(*words: Annotated[str, Parameter(show=False)]) -> None:
+        """Measures this disk: reads by our readers (io), and the modes of prefill (modes).
+
+        Example: workbench bench io --against fio
+
+        Parameters
+        ----------
+        words
+            Nothing: a word here is a command that does not exist.
+        """
+        if words:
+            near = get_close_matches(words[0], [name for name in group if not name.startswith("-")], n=1)
+            hint = f"; did you mean {near[0]}?" if near else " (see workbench bench --help)"
+            raise BadInput(f"no such command: bench {words[0]!r}" + hint)
+        group.help_print()
+
+    group.command(io)
+    group.command(modes)
+    app.command(group)
 
 
-def bench(
-    what: Literal["io"],
+def io(
     *,
     against: Literal["fio", "nothing"] = "nothing",
     profile: str = "mini",
@@ -43,8 +66,6 @@ def bench(
 
     Parameters
     ----------
-    what
-        io: reads of the profile's disk.
     against
         fio: run it in turn with our reader.
     profile
@@ -58,7 +79,7 @@ def bench(
     seconds
         Of one run.
     pages
-        Pages of 4 KiB submitted in one batch; 0 leaves the batch out.
+        Pages of 4 KiB submitted in one batch, with 32 and with 256 at the disk; 0 leaves them out.
     file_bytes
         Size of the probe file, a multiple of 8 MiB.
     seed
@@ -66,9 +87,9 @@ def bench(
     json
         One JSON document instead of tables.
     """
-    from workbench.gates.a_storage_cells import PAGE, RECORD, Layout
+    from workbench.gates.a_storage_cells import RECORD, Layout
     from workbench.gates.a_storage_file import probe_file
-    from workbench.gates.a_storage_fio import against_fio, batch_against_fio, fio_engine, fio_version
+    from workbench.gates.a_storage_fio import fio_engine, fio_version, pages_against_fio, records_against_fio
     from workbench.gates.a_storage_probe import Probe
     from workbench.gates.traces import profile_geometry
     from workbench.paths import store_folder
@@ -82,14 +103,14 @@ def bench(
     print(f"a probe file of {format_bytes(size)} in {place}, removed afterwards", file=sys.stderr)
     with probe_file(place, size, seed=seed) as path:
         probe = Probe.on(path, layout, memory, seed)
-        cells = [(RECORD, depth) for depth in depths] + [(PAGE, _PAGE_DEPTH)]
+        page_depths = _PAGE_DEPTHS if pages else ()
         if against == "fio":
-            rows = [against_fio(probe, kind, name, depth, pairs=pairs, seconds=seconds) for name, depth in cells]
-            batch = [batch_against_fio(probe, kind, pages, _BATCH_DEPTH, pairs=pairs)] if pages else []
+            rows = [records_against_fio(probe, kind, depth, pairs=pairs, seconds=seconds) for depth in depths]
+            batches = [pages_against_fio(probe, kind, pages, depth, pairs=pairs) for depth in page_depths]
         else:
-            rows = [_alone(probe, kind, name, depth, pairs, seconds) for name, depth in cells]
-            batch = [_batch_alone(probe, kind, pages, pairs)] if pages else []
-    _show(rows, batch, tool, json=json)
+            rows = [_records_alone(probe, kind, depth, pairs, seconds) for depth in depths]
+            batches = [_pages_alone(probe, kind, pages, depth, pairs) for depth in page_depths]
+    _show(rows, batches, tool, json=json)
 
 
 def _check(pairs: int, seconds: float, pages: int, depths: Sequence[int]) -> None:
@@ -103,31 +124,91 @@ def _reader(name: str) -> str:
     return name if name != "best" else ("uring" if ring_refusal() is None else "pread")
 
 
-def _alone(probe: Any, kind: str, size: str, depth: int, repeats: int, seconds: float) -> dict[str, Any]:
+def _records_alone(probe: Any, kind: str, depth: int, repeats: int, seconds: float) -> dict[str, Any]:
     from workbench.analysis.storage import median_of, spread_of
-    from workbench.gates.a_storage_cells import Cell
+    from workbench.gates.a_storage_cells import RECORD, Cell
 
-    runs = [probe.measure(Cell(reader=kind, size=size, depth=depth), seconds) for _ in range(repeats)]
+    runs = [probe.measure(Cell(reader=kind, size=RECORD, depth=depth), seconds) for _ in range(repeats)]
     shown = ("bandwidth_gbps", "reads_per_s", "p50_us", "p99_us", "cpu_us_per_read")
     medians = {name: median_of([run[name] for run in runs]).value for name in shown}
     spread = spread_of([run["bandwidth_gbps"] for run in runs])
-    return {"size": size, "reader": kind, "depth": depth, "runs": repeats, **medians, "spread": spread}
+    return {"size": RECORD, "reader": kind, "depth": depth, "runs": repeats, **medians, "spread": spread}
 
 
-def _batch_alone(probe: Any, kind: str, pages: int, repeats: int) -> dict[str, Any]:
+def _pages_alone(probe: Any, kind: str, pages: int, depth: int, repeats: int) -> dict[str, Any]:
     from workbench.gates.a_storage_fio import read_batch
 
-    batches = [read_batch(probe, kind, pages, _BATCH_DEPTH) for _ in range(repeats)]
+    batches = [read_batch(probe, kind, pages, depth) for _ in range(repeats)]
     names = ("submit_us_per_page", "cpu_us_per_page", "user_us_per_page")
     medians = {name: float(np.median([getattr(batch, name) for batch in batches])) for name in names}
     rate = float(np.median([batch.rate.reads_per_s for batch in batches]))
-    return {"pages": pages, "reader": kind, "depth": _BATCH_DEPTH, "runs": repeats, "reads_per_s": rate, **medians}
+    return {"pages": pages, "reader": kind, "depth": depth, "runs": repeats, "reads_per_s": rate, **medians}
 
 
-def _show(rows: list[dict[str, Any]], batch: list[dict[str, Any]], tool: str, *, json: bool) -> None:
+def _show(rows: list[dict[str, Any]], batches: list[dict[str, Any]], tool: str, *, json: bool) -> None:
     if json:
-        print_json("bench_io", {"evidence": "physical", "against": tool or None, "rows": rows, "batch": batch})
+        print_json("bench_io", {"evidence": "physical", "against": tool or None, "rows": rows, "batches": batches})
         return
-    print_table(rows, f"Uncached reads{f' against {tool}' if tool else ''} (physical)")
-    if batch:
-        print_table(batch, "Pages in one batch (physical)")
+    beside = f" against {tool}" if tool else ""
+    print_table(rows, f"Records, uncached{beside} (physical)")
+    if batches:
+        print_table(batches, f"Pages of 4 KiB in one batch, so many at the disk{beside} (physical)")
+
+
+def modes(
+    *,
+    profile: str = "slice",
+    tiles: Annotated[tuple[int, ...], Parameter(negative=(), consume_multiple=True)] = (),
+    repeats: int | None = None,
+    before_us: float | None = None,
+    pair_us: float | None = None,
+    smoke: bool = False,
+    settings: Settings = (),
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Reads one layer for prompt tiles of several lengths: as a union, whole, and as the runtime chooses.
+
+    Reads are real, compute is a timed wait (emulated): of each token before its router has spoken, and in each expert.
+
+    Example: workbench bench modes --tiles 16 256 2048 --before-us 20 --pair-us 1.5
+
+    Parameters
+    ----------
+    profile
+        Whose store is read: mini, slice or flash-next.
+    tiles
+        Tokens of each tile; 16 64 256 1024 2048 where nothing is said.
+    repeats
+        Passes of each tile and mode, 4 where nothing is said.
+    before_us
+        Compute of one token before its router has spoken, microseconds.
+    pair_us
+        Compute of one token in one routed expert, microseconds.
+    smoke
+        Two tiles, one pass each: whether it runs at all.
+    settings
+        Any setting, e.g. runtime.cache_bytes=2147483648 or layer=3; may be given again and again.
+    out
+        Folder for the result folder, instead of runs/.
+    json
+        One JSON document instead of a table.
+    """
+    from workbench.cli.track import file_results
+    from workbench.config import overlay
+    from workbench.experiments.modes import ModesConfig, run_modes
+    from workbench.paths import runs_folder
+
+    given = {"tiles": tiles or None, "repeats": repeats, "before_us": before_us, "pair_us": pair_us}
+    values = overlay({"tiles": [16, 64], "repeats": 1, "probe_s": 0.1} if smoke else {}, {"profile": profile, **given})
+    folder = run_modes(ModesConfig.build(values, settings), root=out)
+    result = folder.result
+    assert result is not None
+    if json:
+        print_json("bench_modes", {"folder": str(folder.path), **result.model_dump(mode="json")})
+    else:
+        print_table(
+            rounded(result.tables["crossover"]), f"Prefill modes on one layer of {profile} (emulated: compute is a timed wait)"
+        )
+        print(f"\ndisk: {result.tags['rates_source']}\nresult folder: {folder.path}")
+    file_results(out or runs_folder())

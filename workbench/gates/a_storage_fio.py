@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.analysis.storage import Median, median_of, spread_of
 from workbench.errors import UnmetPrerequisite
-from workbench.gates.a_storage_cells import PAGE, Cell
+from workbench.gates.a_storage_cells import PAGE, RECORD, Cell
 from workbench.gates.a_storage_probe import Probe, open_kind, switching
 from workbench.readers import Read
 from workbench.units import GB, NS_PER_S, NS_PER_US, PAGE_BYTES, align_up
@@ -112,17 +112,17 @@ def pair(count: int, ours: Callable[[], Rate], theirs: Callable[[], Rate]) -> Pa
     return pairs
 
 
-def against_fio(probe: Probe, reader: str, size: str, depth: int, *, pairs: int, seconds: float) -> dict[str, Any]:
-    """One size and depth, our reader and fio for `seconds` each, `pairs` times."""
-    block = align_up(probe.layout.read_bytes(size), PAGE_BYTES)
+def records_against_fio(probe: Probe, reader: str, depth: int, *, pairs: int, seconds: float) -> dict[str, Any]:
+    """Records at one depth, our reader and fio for `seconds` each, `pairs` times."""
+    block = align_up(probe.layout.read_bytes(RECORD), PAGE_BYTES)
     limit = ["--time_based", f"--runtime={seconds:g}s"]
 
     def ours() -> Rate:
-        row = probe.measure(Cell(reader=reader, size=size, depth=depth), seconds)
+        row = probe.measure(Cell(reader=reader, size=RECORD, depth=depth), seconds)
         return Rate(gbps=row["bandwidth_gbps"], reads_per_s=row["reads_per_s"])
 
     both = pair(pairs, ours, lambda: run_fio(probe.path, block, depth, limit))
-    return both.row(size=size, read_bytes=block, reader=reader, depth=depth)
+    return both.row(size=RECORD, read_bytes=block, reader=reader, depth=depth)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ def read_batch(probe: Probe, reader_kind: str, pages: int, depth: int) -> Batch:
         reader.submit(reads)
         submitted_ns = time.monotonic_ns()
         while reader.in_flight:
-            if failed := [done.error for done in reader.poll(None) if done.error is not None]:
+            if failed := [done.error for done in reader.poll(None, reader.in_flight) if done.error is not None]:
                 raise failed[0]
         end_ns, after = time.monotonic_ns(), _cpu_s()
     count, seconds = len(reads), (end_ns - start_ns) / NS_PER_S
@@ -171,7 +171,7 @@ def _cpu_s() -> tuple[float, float]:
     return usage.ru_utime, usage.ru_stime
 
 
-def batch_against_fio(probe: Probe, reader: str, pages: int, depth: int, *, pairs: int) -> dict[str, Any]:
+def pages_against_fio(probe: Probe, reader: str, pages: int, depth: int, *, pairs: int) -> dict[str, Any]:
     """So many pages in one batch, our reader and fio in turn."""
     pages = min(pages, probe.path.stat().st_size // PAGE_BYTES)
     batches: list[Batch] = []

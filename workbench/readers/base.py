@@ -88,9 +88,10 @@ class Reader(ABC):
         """Takes a batch: how many of the first were taken. Fewer than all means busy; none were lost."""
 
     @abstractmethod
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Completions since the last call; waits for at least one (None: for ever). Empty when none came in time.
 
+        `at_least`: a hint that nothing can be done with fewer, so that a reader may sleep until so many have come.
         Returns at once when nothing is in flight.
         """
 

@@ -111,7 +111,7 @@ class FaultyReader(Reader):
         self._hung.clear()
         return count
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Completions, faults applied. Raises RuntimeError when it would wait for ever on reads that hang."""
         end = end_ns(self._clock, timeout_s)
         while True:

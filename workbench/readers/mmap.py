@@ -42,7 +42,7 @@ class MmapReader(Reader):
             self._done += outcome([read], len(source), None)
         return len(reads)
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Everything that was copied."""
         done, self._done = self._done, []
         return done

@@ -32,7 +32,7 @@ class NullReader(Reader):
         self._taken.extend(reads)
         return len(reads)
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Everything that was taken."""
         now_ns = time.monotonic_ns()
         done = [Completion(read.key, read.submit_ns, now_ns) for read in self._taken]

@@ -18,7 +18,7 @@ class PreadConfig:
 
     uncached: bool = False
     """Past the page cache: `O_DIRECT` on Linux, `F_NOCACHE` on macOS."""
-    threads: Mapping[str, int] = field(default_factory=lambda: {"expert": 8, "ple": 8})
+    threads: Mapping[str, int] = field(default_factory=lambda: {"expert": 8, "ple": 8, "layer": 2})
     """Threads, hence reads in flight, of each lane."""
     max_queued: int = 1 << 20
     """Most reads taken and not yet reported; beyond it the reader is busy."""
@@ -81,7 +81,7 @@ class PreadReader(Reader):
         self._in_flight += len(taken)
         return len(taken)
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Completions since the last call."""
         with self._seen:
             if not self._done and self._in_flight and timeout_s != 0.0:

@@ -27,9 +27,28 @@ _TIMESPEC = struct.Struct("=qq")
 _WAIT_ARG = struct.Struct("=QIIQ")
 
 
+_HARDLINK = 8
+"""`IOSQE_IO_HARDLINK`: the next entry starts when this one has ended, well or not."""
+_FLAGS_AT, _TOKEN_TOP_AT = 1, 39
+"""Bytes of an entry: its flags, and the most significant one of its token."""
+LAST = 1 << 63
+"""Set in the token of the last entry of a chain."""
+
+
 def entry(opcode: int, token: int, descriptor: int, offset: int, address: int, length: int) -> bytes:
-    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`."""
-    return _SQE.pack(opcode, 0, 0, descriptor, offset, address, length, 0, token)
+    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`: a chain of one."""
+    return _SQE.pack(opcode, 0, 0, descriptor, offset, address, length, 0, token | LAST)
+
+
+def chained(entries: Sequence[bytes], length: int) -> bytearray:
+    """The entries side by side, in chains of `length`: the kernel starts each one when the one before has ended."""
+    made = bytearray(b"".join(entries))
+    for number in range(len(entries) - 1 if length > 1 else 0):
+        if (number + 1) % length:
+            at = number * _SQE.size
+            made[at + _FLAGS_AT] = _HARDLINK
+            made[at + _TOKEN_TOP_AT] &= 0x7F
+    return made
 
 
 @cache
@@ -88,13 +107,14 @@ class Ring:
         """Entries that can be pushed before the next `enter`."""
         return self._sq_mask + 1 - (self._tail - self._sq_head.value & 0xFFFFFFFF)
 
-    def push(self, entries: Sequence[bytes]) -> None:
-        """Takes entries made by `entry`; at most `room`. Memory and iovecs must live until the completion with their token."""
-        start = self._tail & self._sq_mask
-        until_wrap = self._sq_mask + 1 - start
-        for place, some in ((start, entries[:until_wrap]), (0, entries[until_wrap:])):
-            self._sqes[place * _SQE.size : (place + len(some)) * _SQE.size] = b"".join(some)
-        self._tail = self._tail + len(entries) & 0xFFFFFFFF
+    def push(self, entries: bytes | bytearray) -> None:
+        """Takes entries; at most `room`. Memory and iovecs must live until the completion with their token."""
+        count = len(entries) // _SQE.size
+        start = (self._tail & self._sq_mask) * _SQE.size
+        until_wrap = min(len(entries), len(self._sqes) - start)
+        self._sqes[start : start + until_wrap] = entries[:until_wrap]
+        self._sqes[: len(entries) - until_wrap] = entries[until_wrap:]
+        self._tail = self._tail + count & 0xFFFFFFFF
 
     def enter(self, *, keep_gil: bool) -> None:
         """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call."""
@@ -108,14 +128,14 @@ class Ring:
             if code != errno.EINTR:
                 raise OSError(code, os.strerror(code))
 
-    def wait(self, timeout_ns: int | None = None) -> None:
-        """Sleeps, without the GIL, until a completion is there, a signal comes or the time is over."""
+    def wait(self, timeout_ns: int | None = None, count: int = 1) -> None:
+        """Sleeps, without the GIL, until `count` completions are there, a signal comes or the time is over."""
         argument, size, flags = None, 0, _GETEVENTS
         if timeout_ns is not None:
             time = ctypes.create_string_buffer(_TIMESPEC.pack(*divmod(timeout_ns, 1_000_000_000)), _TIMESPEC.size)
             argument = ctypes.create_string_buffer(_WAIT_ARG.pack(0, 0, 0, ctypes.addressof(time)), _WAIT_ARG.size)
             size, flags = _WAIT_ARG.size, _GETEVENTS | _EXT_ARG
-        if self._free_gil.syscall(_ENTER, self._descriptor, 0, 1, flags, argument, ctypes.c_size_t(size)) < 0:
+        if self._free_gil.syscall(_ENTER, self._descriptor, 0, count, flags, argument, ctypes.c_size_t(size)) < 0:
             code = ctypes.get_errno()
             if code not in (errno.EINTR, errno.ETIME, errno.EAGAIN, errno.EBUSY):
                 raise OSError(code, os.strerror(code))

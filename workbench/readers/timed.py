@@ -39,7 +39,7 @@ class TimedReader(Reader):
             heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, read.num_bytes), next(self._order), read))
         return len(taken)
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
         """Moves the clock to the next completion, or by `timeout_s` when that is earlier."""
         end = end_ns(self._clock, timeout_s)
         if self._coming and (end is None or self._coming[0][0] <= end):

@@ -19,7 +19,7 @@ from workbench.errors import UnmetPrerequisite
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.checks import Checker
 from workbench.readers.files import FileTable, failure, outcome, runs_of
-from workbench.readers.ring import OP_READ, OP_READV, Ring, entry, ring_refusal
+from workbench.readers.ring import LAST, OP_READ, OP_READV, Ring, chained, entry, ring_refusal
 from workbench.units import KIB, MIB, NS_PER_S, NS_PER_US
 
 _SIGNAL = 0
@@ -28,10 +28,14 @@ _KEEP_GIL_BYTES = MIB
 """Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
 _CHECK_HERE_BYTES = 64 * KIB
 """Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
-_FIRST = 2
-"""Reads replaced at once when many end together: the disk must not wait until all of them are seen to."""
 _BLOCK = 64
-"""Reads of a large batch that are prepared before the disk gets some."""
+"""Reads whose entries are made at once, among which adjacent ones come together; most completions that a poll sleeps for."""
+_CHAIN = 16
+"""Most small reads that the kernel gets as a chain, each started by the end of the one before: it refills the lane itself."""
+_CHAIN_BYTES = 64 * KIB
+"""Largest read in a chain; a large one takes so long that Python refills in time."""
+_MOST_ENTRIES = 16_384
+"""Half of what Linux allows (`IORING_MAX_ENTRIES`)."""
 _WATCH_S = 3e-4
 """How long the watcher leaves a poll in progress alone; stamps just after a poll are late by at most that."""
 
@@ -54,16 +58,40 @@ class UringConfig:
     """Whether a thread stamps and refills while nobody polls."""
 
     def __post_init__(self) -> None:
-        if not self.depth or min(self.depth.values()) < 1 or sum(self.depth.values()) > 16_384:
-            raise ValueError(f"each lane needs a depth of at least 1, and all together 16384, got {dict(self.depth)}")
+        if not self.depth or min(self.depth.values()) < 1 or sum(self.depth.values()) > _MOST_ENTRIES:
+            raise ValueError(f"each lane needs a depth of at least 1, all together {_MOST_ENTRIES}, got {dict(self.depth)}")
 
 
 class _Lane:
     def __init__(self, depth: int) -> None:
         self.depth = depth
+        self.waiting: deque[Read] = deque()
+        """Reads that were taken and have no entry yet: thousands of entries at once would keep the garbage collector busy."""
         self.queued: deque[tuple[bytes, int]] = deque()
         """Ring entries that are ready to go, and the bytes that each one reads."""
         self.flying = 0
+        """Chains that the kernel has; one read of each is at the disk."""
+
+    @property
+    def hungry(self) -> bool:
+        """Whether more entries should be made now."""
+        return bool(self.waiting) and len(self.queued) < _CHAIN * self.depth
+
+    def take(self, room: int) -> tuple[bytearray, int, int]:
+        """At most `room` entries to hand over now, how many they are and the bytes they read.
+
+        They come in chains where more waits than may fly; reads from the first large one on come alone.
+        """
+        length = min(_CHAIN, -(-len(self.queued) // self.depth)) if self.queued[0][1] <= _CHAIN_BYTES else 1
+        most = min(len(self.queued), (self.depth - self.flying) * length, room)
+        entries: list[bytes] = []
+        num_bytes = 0
+        while len(entries) < most and (length == 1 or self.queued[0][1] <= _CHAIN_BYTES):
+            made, size = self.queued.popleft()
+            entries.append(made)
+            num_bytes += size
+        self.flying += -(-len(entries) // length)
+        return chained(entries, length), len(entries), num_bytes
 
 
 class _Iovec(ctypes.Structure):
@@ -77,12 +105,12 @@ class UringReader(Reader):
         self.config = config or UringConfig()
         if (refusal := ring_refusal()) is not None:
             raise UnmetPrerequisite(f"no io_uring here: {refusal}; use the thread pool")
-        self._ring = Ring(sum(self.config.depth.values()) + 2)
+        self._ring = Ring(min(_MOST_ENTRIES, _CHAIN * sum(self.config.depth.values())) + 2)
         self._files = FileTable(uncached=True)
         self._lanes = {name: _Lane(depth) for name, depth in self.config.depth.items()}
         self._flights: dict[int, tuple[_Lane, list[Read], ctypes.Array | None]] = {}
         self._done: list[Completion] = []
-        self._in_flight = self._token = 0
+        self._in_flight = self._at_kernel = self._checking = self._token = 0
         self._lock = threading.Lock()
         self._closed = False
         self._checker = Checker(self.config.check_threads)
@@ -107,33 +135,37 @@ class UringReader(Reader):
         now_ns = time.monotonic_ns()
         for read in taken:
             read.submit_ns = now_ns
-        runs = runs_of(taken, self.config.coalesce_bytes)
-        lanes = [self._lanes[run[0].lane] for run in runs]
+        lanes = [self._lanes[read.lane] for read in taken]
         with self._lock:
             self._in_flight += len(taken)
-            for start in range(0, len(runs), _BLOCK):
-                for lane, run in zip(lanes[start : start + _BLOCK], runs[start : start + _BLOCK], strict=True):
-                    self._prepare(lane, run)
-                self._fill()
-                if start:
-                    self._collect()
+            for lane, read in zip(lanes, taken, strict=True):
+                lane.waiting.append(read)
+            self._fill()
         return len(taken)
 
-    def poll(self, timeout_s: float | None = 0.0) -> list[Completion]:
-        """Completions since the last call: looks for `spin_us`, then sleeps."""
+    def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
+        """Completions since the last call: for one it looks for `spin_us`, then sleeps; for more it sleeps at once."""
         start_ns = time.monotonic_ns()
         end_ns = None if timeout_s is None else start_ns + int(timeout_s * NS_PER_S)
-        spin_end_ns = start_ns + self.config.spin_us * NS_PER_US
+        spin_end_ns = start_ns + self.config.spin_us * NS_PER_US if at_least == 1 else start_ns
         with self._lock:
-            while not self._collect() and self._in_flight:
+            while True:
+                self._collect()
+                missing = min(at_least, self._in_flight, _BLOCK) - len(self._done)
+                if missing <= 0:
+                    break
                 now_ns = time.monotonic_ns()
                 if end_ns is not None and now_ns >= end_ns:
                     break
                 if now_ns >= spin_end_ns:
-                    self._ring.wait(None if end_ns is None else end_ns - now_ns)
+                    self._ring.wait(None if end_ns is None else end_ns - now_ns, self._enough(missing))
             done, self._done = self._done, []
         self._in_flight -= len(done)
         return done
+
+    def _enough(self, missing: int) -> int:
+        """Completions to sleep for: of what the kernel has half, so that it never runs dry; what is checked comes as one."""
+        return 1 if self._checking else max(1, min(missing, self._at_kernel // 2))
 
     def close(self) -> None:
         """Drops what waits here, waits for what the kernel has, ends the threads, closes files."""
@@ -141,6 +173,7 @@ class UringReader(Reader):
             return
         with self._lock:
             for lane in self._lanes.values():
+                lane.waiting.clear()
                 lane.queued.clear()
             while any(lane.flying for lane in self._lanes.values()):
                 self._ring.wait()
@@ -170,32 +203,33 @@ class UringReader(Reader):
                 self._collect()
             self._lock.release()
 
-    def _collect(self) -> bool:
-        """Takes completions from the ring and refills the lanes; whether there is anything to report."""
+    def _collect(self) -> None:
+        """Takes completions from the ring and refills the lanes."""
         if completions := self._ring.reap():
             now_ns = time.monotonic_ns()
-            landed = []
-            # the disk gets its next reads first, a few at once and then more: it works while the completions are made
-            start, count = 0, _FIRST
-            while start < len(completions):
-                landed += self._land(completions[start : start + count])
-                self._fill()
-                start, count = start + count, 2 * count
+            landed = self._land(completions)
+            # the disk gets its next reads first: it works while the completions are made
+            self._fill()
             for run, result in landed:
                 self._finish(run, result, now_ns)
-        return bool(self._done)
 
     def _land(self, completions: Sequence[tuple[int, int, int]]) -> list[tuple[list[Read], int]]:
         landed = []
         pop = self._flights.pop
         for token, result, _ in completions:
-            if token == _SIGNAL:
-                self._done += self._checker.take()
+            if token == _SIGNAL | LAST:
+                checked = self._checker.take()
+                self._checking -= len(checked)
+                self._done += checked
                 self._await_signal()
-            else:
-                lane, run, _ = pop(token)
+                continue
+            if token >= LAST:
+                lane, run, _ = pop(token - LAST)
                 lane.flying -= 1
-                landed.append((run, result))
+            else:
+                _, run, _ = pop(token)
+            self._at_kernel -= 1
+            landed.append((run, result))
         return landed
 
     def _finish(self, run: list[Read], result: int, now_ns: int) -> None:
@@ -203,6 +237,7 @@ class UringReader(Reader):
         if len(run) == 1 and result == first.num_bytes and not first.checksums:
             self._done.append(Completion(first.key, first.submit_ns, now_ns))
         elif result > _CHECK_HERE_BYTES and any(read.checksums for read in run):
+            self._checking += len(run)
             self._checker.put(run, result)
         else:
             error = None if result >= 0 else failure(OSError(-result, os.strerror(-result)), first)
@@ -210,11 +245,23 @@ class UringReader(Reader):
 
     def _await_signal(self) -> None:
         address = _address(self._signal)
-        self._ring.push([entry(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal))])
+        self._ring.push(entry(OP_READ, _SIGNAL, self._checker.signal, 0, address, ctypes.sizeof(self._signal)))
         self._ring.enter(keep_gil=True)
 
+    def _fill(self) -> None:
+        """Keeps the kernel supplied, up to each lane's depth: it gets the first entries before the next ones are made."""
+        while True:
+            self._hand_over()
+            hungry = [lane for lane in self._lanes.values() if lane.hungry]
+            if not hungry:
+                return
+            for lane in hungry:
+                block = [lane.waiting.popleft() for _ in range(min(_BLOCK, len(lane.waiting)))]
+                for run in runs_of(block, self.config.coalesce_bytes):
+                    self._prepare(lane, run)
+
     def _prepare(self, lane: _Lane, run: list[Read]) -> None:
-        """Makes the ring's entry now, while the disk is busy with others, so that it goes at once when its turn comes."""
+        """Makes the ring's entry ahead, while the disk is busy with others, so that it goes at once when its turn comes."""
         first, vector = run[0], None
         self._token = token = self._token + 1
         descriptor = self._files.descriptor(first.file)
@@ -229,23 +276,20 @@ class UringReader(Reader):
         self._flights[token] = lane, run, vector
         lane.queued.append((made, num_bytes))
 
-    def _fill(self) -> None:
-        """Hands waiting reads to the kernel, up to each lane's depth."""
-        entries: list[bytes] = []
-        num_bytes = 0
+    def _hand_over(self) -> None:
+        """Gives the kernel what is ready to go."""
         # one entry stays free for the signal
         room = self._ring.room - 1
+        total_bytes = 0
         for lane in self._lanes.values():
-            count = min(len(lane.queued), lane.depth - lane.flying, room)
-            lane.flying += count
-            room -= count
-            for _ in range(count):
-                made, size = lane.queued.popleft()
-                entries.append(made)
-                num_bytes += size
-        if entries:
-            self._ring.push(entries)
-            self._ring.enter(keep_gil=num_bytes <= _KEEP_GIL_BYTES)
+            while lane.queued and lane.flying < lane.depth and room > 0:
+                entries, count, num_bytes = lane.take(room)
+                self._ring.push(entries)
+                room -= count
+                self._at_kernel += count
+                total_bytes += num_bytes
+        if total_bytes:
+            self._ring.enter(keep_gil=total_bytes <= _KEEP_GIL_BYTES)
 
 
 _address = ctypes.addressof

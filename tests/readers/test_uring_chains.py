@@ -1,0 +1,85 @@
+"""Many small reads go to the kernel in chains: it refills a lane itself. None of that may show."""
+
+import pytest
+
+from workbench.readers import UringConfig, UringReader
+from workbench.readers.ring import LAST, OP_READ, chained, entry, ring_refusal
+
+PAGE = 4096
+NUM_READS = 500
+"""Enough for chains of the full length in a lane of depth 2."""
+
+pytestmark = pytest.mark.skipif(ring_refusal() is not None, reason="no io_uring")
+
+
+@pytest.fixture(params=[1, 2, 16])
+def narrow(request, path):
+    try:
+        with UringReader(UringConfig(depth={"expert": request.param}, coalesce_bytes=0)) as made:
+            made.open_file(path)
+            yield made
+    except OSError:
+        pytest.skip("the filesystem of the temporary folder refuses uncached reads")
+
+
+def windows(bad=()):
+    return [(PAGE * 90 if number in bad else PAGE * (number * 7 % 60), PAGE) for number in range(NUM_READS)]
+
+
+def test_every_read_of_a_long_queue_is_right(narrow, content, make_reads, drain):
+    reads = make_reads(0, windows())
+    assert narrow.submit(reads) == NUM_READS
+    done = drain(narrow)
+    assert sorted(done) == list(range(NUM_READS))
+    for read in reads:
+        assert done[read.key].error is None
+        assert bytes(read.into) == content[read.offset : read.offset + PAGE].tobytes()
+
+
+def test_a_read_that_fails_takes_nobody_else_of_its_chain_along(narrow, make_reads, drain):
+    bad = {0, 13, 14, 200, NUM_READS - 1}
+    narrow.submit(make_reads(0, windows(bad)))
+    done = drain(narrow)
+    assert {key for key, completion in done.items() if completion.error is not None} == bad
+
+
+def test_a_large_read_among_small_ones_arrives(narrow, content, make_reads, drain):
+    sizes = [PAGE, PAGE, 40 * PAGE, PAGE, 20 * PAGE, 20 * PAGE, PAGE] * 20
+    reads = make_reads(0, [(PAGE * (number % 20), size) for number, size in enumerate(sizes)])
+    narrow.submit(reads)
+    assert all(completion.error is None for completion in drain(narrow).values())
+    assert all(bytes(read.into) == content[read.offset : read.offset + read.num_bytes].tobytes() for read in reads)
+
+
+def test_no_more_chains_fly_than_the_lane_is_deep(narrow, make_reads):
+    narrow.submit(make_reads(0, windows()))
+    lane = narrow._lanes["expert"]
+    while narrow.in_flight:
+        assert lane.flying <= lane.depth
+        narrow.poll(None)
+    assert lane.flying == narrow._at_kernel == 0
+
+
+def test_a_poll_that_can_do_nothing_with_fewer_sleeps_for_more(narrow, make_reads):
+    narrow.submit(make_reads(0, windows()))
+    sizes = []
+    while narrow.in_flight:
+        sizes.append(len(narrow.poll(None, narrow.in_flight)))
+    assert sum(sizes) == NUM_READS
+    assert min(sizes[:-1]) >= 64
+
+
+def test_closing_with_a_long_queue_ends_it(path, make_reads, nothing_leaks):
+    with UringReader(UringConfig(depth={"expert": 2}, coalesce_bytes=0)) as reader:
+        reader.open_file(path)
+        reader.submit(make_reads(0, windows()))
+    assert reader.in_flight == 0
+
+
+def test_a_chain_links_all_but_its_last_entry():
+    made = chained([entry(OP_READ, number, 3, 0, 0, PAGE) for number in range(7)], 3)
+    entries = [made[at : at + 64] for at in range(0, len(made), 64)]
+    assert [one[1] for one in entries] == [8, 8, 0, 8, 8, 0, 0]
+    tokens = [int.from_bytes(one[32:40], "little") for one in entries]
+    assert [token & ~LAST for token in tokens] == list(range(7))
+    assert [token >= LAST for token in tokens] == [False, False, True, False, False, True, True]
