@@ -42,7 +42,7 @@ def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
     return Findings(
         criteria=criteria,
         summary=_summary(criteria),
-        conditions=conditions_of(found, config),
+        conditions=[*conditions_of(found, config), *showcase.conditions],
         limits=limits_of(found, config),
         enables=(f"decode in waves of {config.wave}, n-gram pages early and in lanes of their own",),
         metrics=showcase.metrics,

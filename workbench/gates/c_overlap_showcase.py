@@ -18,6 +18,7 @@ _SHOWN = (
     "overlap/exposed_wait_ms", "ple/exposed_wait_ms", "overlap/hidden_fraction", "e2e/demand_bytes_per_token",
     "e2e/wasted_bytes_per_token",
 )  # fmt: skip
+_MOST_OVERDUE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class Showcase:
     """Of the first run."""
     waits: list[dict[str, Any]]
     """Exposed waits a token of the first run, by layer and class."""
+    conditions: list[str]
+    """Where this machine's disk is too slow for the one that it stands for."""
 
 
 def run_showcase(config: OverlapConfig, folder: RunFolder) -> Showcase:
@@ -46,6 +49,7 @@ def run_showcase(config: OverlapConfig, folder: RunFolder) -> Showcase:
         bounds=[_row(disk, result) for disk, result in zip(config.disks, results, strict=True)],
         metrics={name: results[0].metrics[name] for name in _SHOWN if name in results[0].metrics},
         waits=made.mean_waits.to_dicts(),
+        conditions=[line for disk, result in zip(config.disks, results, strict=True) if (line := _too_slow(disk, result))],
     )
 
 
@@ -55,6 +59,20 @@ def _result(run: RunFolder) -> Result:
     return result
 
 
+def _too_slow(disk: str, result: Result) -> str:
+    overdue = float(result.tags.get("overdue_share", 0))
+    if overdue <= _MOST_OVERDUE:
+        return ""
+    return f"{disk_words(disk)} is emulated too slowly: {overdue:.0%} of its reads took longer on this machine's own disk"
+
+
 def _row(disk: str, result: Result) -> dict[str, Any]:
     figures = {name.partition("/")[2] if "ple/" not in name else name: result.metrics.get(name) for name in _SHOWN}
-    return {"disk": disk_words(disk), **figures, "bandwidth": result.tags.get("bandwidth_source"), "run": result.run_id}
+    overdue = result.tags.get("overdue_share")
+    return {
+        "disk": disk_words(disk),
+        **figures,
+        "overdue_share": overdue,
+        "bandwidth": result.tags.get("bandwidth_source"),
+        "run": result.run_id,
+    }
