@@ -12,7 +12,7 @@ import pytest
 
 from workbench.config import Config
 from workbench.schema import Evidence, RunFolder, Status
-from workbench.tracking import rebuild, track
+from workbench.tracking import Store, rebuild, track
 
 # MLflow and SQLAlchemy warn of each other
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -156,3 +156,13 @@ def test_filing_again_files_only_what_is_new_and_a_rebuild_gives_the_same_store(
     done = subprocess.run(command, env=os.environ | {"WORKBENCH_RUNS": str(root)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert content(root) == after
+
+
+def test_what_is_filed_is_the_same_from_the_database_and_from_mlflow(root, filed):
+    store = Store(root)
+
+    def listed(runs):
+        return sorted((run.place, run.run_id, run.digest) for run in runs)
+
+    assert listed(store._runs_in_database()) == listed(store._runs_on_server()) != []
+    assert list(Store(root / "none").filed_runs()) == []

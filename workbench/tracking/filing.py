@@ -16,7 +16,7 @@ from workbench.progress import progress
 from workbench.schema import Result, RunFolder, Status, list_runs
 from workbench.tracking.comparisons import arm_params, cohort_series, comparison_params
 from workbench.tracking.notes import run_note
-from workbench.tracking.store import FOLDER_TAG, Store
+from workbench.tracking.store import DIGEST_TAG, FOLDER_TAG, Store
 
 ARM_COLOURS = {"A": "#4c78a8", "B": "#f58518"}
 """As `plots.style` has them; written out here, because importing it would import matplotlib."""
@@ -24,7 +24,6 @@ _ARMS = "*/*/arms/*/*/arm/*/*/environment.json"
 _PARTS = ("config.toml", "environment.json", "events.parquet", "result.json")
 _MAX_PARAMS = 15
 _MAX_BATCH = 900
-_DIGEST_TAG = "result_digest"
 _STATUS = {Status.FINISHED: "FINISHED", Status.FAILED: "FAILED", Status.INTERRUPTED: "KILLED", Status.ABANDONED: "KILLED"}
 
 
@@ -52,12 +51,12 @@ class Filed:
 def track(root: Path, store: Store | None = None) -> list[Filed]:
     """Files every folder that is new or has changed since it was filed; runs still going are left for later."""
     store = store or Store(root)
-    known = {run.data.tags[FOLDER_TAG]: run for run in store.filed_runs()}
-    ids = {place: run.info.run_id for place, run in known.items()}
+    known = {run.place: run for run in store.filed_runs()}
+    ids = {place: run.run_id for place, run in known.items()}
     waiting = [
         (place, folder)
         for place, folder in _folders(root)
-        if folder.status is not Status.RUNNING and _filed_digest(known.get(place)) != _result_digest(folder)
+        if folder.status is not Status.RUNNING and (place not in known or known[place].digest != _result_digest(folder))
     ]
     filed = []
     with progress("filing runs in MLflow", len(waiting)) as advance:
@@ -161,7 +160,7 @@ def _tags(place: str, folder: RunFolder, about: Mapping[str, Any], result: Resul
         "config": about["config_digest"][:12],
         "status": folder.status.value,
         FOLDER_TAG: place,
-        _DIGEST_TAG: _result_digest(folder),
+        DIGEST_TAG: _result_digest(folder),
         "mlflow.note.content": run_note(dict(about), result, place),
         "mlflow.source.name": "workbench",
     }
@@ -229,7 +228,3 @@ def _batches(metrics: Any) -> Iterator[list[Any]]:
 def _result_digest(folder: RunFolder) -> str:
     path = folder.path / "result.json"
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else "none"
-
-
-def _filed_digest(run: Any) -> str | None:
-    return run.data.tags.get(_DIGEST_TAG) if run is not None else None

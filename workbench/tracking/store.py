@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,14 @@ PORT = 5000
 _PAGE = 1000
 FOLDER_TAG = "folder"
 """Tag with `<kind>/<id>` of the result folder a run was filed from."""
+DIGEST_TAG = "result_digest"
+"""Tag with what the folder's result was when it was filed."""
+_FILED = """
+SELECT runs.run_uuid, place.value, digest.value FROM runs
+JOIN tags AS place ON place.run_uuid = runs.run_uuid AND place.key = ?
+LEFT JOIN tags AS digest ON digest.run_uuid = runs.run_uuid AND digest.key = ?
+WHERE runs.lifecycle_stage = 'active'
+"""
 
 QUIET = {
     # 2 processes and 0.5 GiB instead of 11 and 2.9 GiB; nothing leaves the machine
@@ -28,6 +38,15 @@ QUIET = {
     # a client of a server prints two addresses for each run that ends
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiledRun:
+    """A run of MLflow's that was filed from a result folder."""
+
+    run_id: str
+    place: str
+    digest: str | None
 
 
 @dataclass(frozen=True)
@@ -88,13 +107,28 @@ class Store:
         place = (self.folder / "artifacts" / name.replace(" ", "-")).as_uri() if self.is_local else None
         return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
 
-    def filed_runs(self) -> Iterator[Any]:
+    def filed_runs(self) -> Iterator[FiledRun]:
         """Every run that was filed from a result folder."""
+        return self._runs_in_database() if self.is_local else self._runs_on_server()
+
+    def _runs_in_database(self) -> Iterator[FiledRun]:
+        """Straight from its tables: MLflow's search loads every metric of every run, seven seconds for a thousand."""
+        path = self.folder / "mlflow.db"
+        if not path.exists():
+            return
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+            for run_id, place, digest in database.execute(_FILED, (FOLDER_TAG, DIGEST_TAG)):
+                yield FiledRun(run_id=run_id, place=place, digest=digest)
+
+    def _runs_on_server(self) -> Iterator[FiledRun]:
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
         token = None
         while experiments:
             page = self.client.search_runs(experiments, max_results=_PAGE, page_token=token)
-            yield from (run for run in page if FOLDER_TAG in run.data.tags)
+            for run in page:
+                tags = run.data.tags
+                if FOLDER_TAG in tags:
+                    yield FiledRun(run_id=run.info.run_id, place=tags[FOLDER_TAG], digest=tags.get(DIGEST_TAG))
             token = page.token
             if not token:
                 return
@@ -103,7 +137,7 @@ class Store:
         """Forgets every filed run: the local store is deleted, on a server the runs are."""
         if not self.is_local:
             for run in list(self.filed_runs()):
-                self.client.delete_run(run.info.run_id)
+                self.client.delete_run(run.run_id)
             return
         if "mlflow" in sys.modules:
             raise RuntimeError("MLflow keeps its database open for the life of a process: clear the store in a fresh one")
