@@ -144,6 +144,16 @@ def test_numbers_are_rounded_nan_is_kept_and_infinity_is_a_tag(filed):
     assert failed["tags"]["mlflow.note.content"].startswith("**failed**: BadInput: no store")
 
 
+def test_what_is_filed_is_the_same_from_the_database_and_from_mlflow(root, filed):
+    store = Store(root)
+
+    def listed(runs):
+        return sorted((run.place, run.run_id, run.digest) for run in runs)
+
+    assert listed(store._runs_in_database()) == listed(store._runs_on_server()) != []
+    assert list(Store(root / "none").filed_runs()) == []
+
+
 def test_filing_again_files_only_what_is_new_and_a_rebuild_gives_the_same_store(root, filed):
     new = make_run(root, metrics={"e2e/decode_tps": 5.0})
     assert [each.place for each in track(root)] == [f"generate/{new.path.name}"]
@@ -156,13 +166,3 @@ def test_filing_again_files_only_what_is_new_and_a_rebuild_gives_the_same_store(
     done = subprocess.run(command, env=os.environ | {"WORKBENCH_RUNS": str(root)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert content(root) == after
-
-
-def test_what_is_filed_is_the_same_from_the_database_and_from_mlflow(root, filed):
-    store = Store(root)
-
-    def listed(runs):
-        return sorted((run.place, run.run_id, run.digest) for run in runs)
-
-    assert listed(store._runs_in_database()) == listed(store._runs_on_server()) != []
-    assert list(Store(root / "none").filed_runs()) == []
