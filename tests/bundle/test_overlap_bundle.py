@@ -4,14 +4,10 @@ import polars as pl
 import pytest
 
 from workbench.bundle import State, check_bundle, make_bundle
-from workbench.experiments.modes import MODE_SCHEMA
 from workbench.gates.base import Findings, conclude
-from workbench.gates.c_overlap_arms import ARM_SCHEMA
 from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_identity import IDENTITY_SCHEMA
-from workbench.gates.c_overlap_interference import RATE_SCHEMA
 from workbench.gates.c_overlap_plan import WAVES
-from workbench.gates.c_overlap_verdict import Measures, criteria_of
+from workbench.gates.c_overlap_verdict import TABLES, Measures, criteria_of
 from workbench.schema import Evidence, RunFolder
 
 CONFIG = OverlapConfig(envelopes=("usb-10gbps",))
@@ -26,10 +22,10 @@ def tables():
         for position, (arm, took) in enumerate((("A", 20.0), ("B", 17.0), ("B", 17.1), ("A", 20.1)))
     ]  # fmt: skip
     return {
-        "arms": pl.DataFrame(arms, schema=ARM_SCHEMA),
-        "identity": pl.DataFrame([("order", "order 0", True, "")], schema=IDENTITY_SCHEMA, orient="row"),
-        "modes": pl.DataFrame(schema=MODE_SCHEMA),
-        "rates": pl.DataFrame([(i, 10.0, 9.0, 2.0, 1.9, 0.85) for i in range(7)], schema=RATE_SCHEMA, orient="row"),
+        "arms": pl.DataFrame(arms, schema=TABLES["arms"]),
+        "identity": pl.DataFrame([("order", "order 0", True, "")], schema=TABLES["identity"], orient="row"),
+        "modes": pl.DataFrame(schema=TABLES["modes"]),
+        "rates": pl.DataFrame([(i, 10.0, 9.0, 2.0, 1.9, 0.85) for i in range(7)], schema=TABLES["rates"], orient="row"),
     }
 
 

@@ -109,7 +109,7 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
     waves = every[WAVES]
     runtime = waves.base["runtime"]
     assert (runtime["wave"], waves.change) == ("barrier", ("runtime.wave=4",))
-    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 1.5)
+    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 1.106)
     assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 8, 0, "cold_store")
     assert waves.base["warm_up_tokens"] > 0
     assert every["split records"].change == ("runtime.split_components=true",)

@@ -141,7 +141,10 @@ def test_a_planted_condition_fails_with_the_code_of_its_clause(planted, codes):
         ({"arms": arms(cohorts=3)}, tuple(f"{code}{at}" for code in ON_DISK)),
         ({"arms": arms().with_columns(counts=pl.col("cohort") > 1)}, tuple(f"{code}{at}" for code in ON_DISK)),
         ({"arms": arms().filter(comparison=WAVES)}, tuple(f"{code}{at}" for code in ON_DISK[2:])),
-        ({"arms": arms(waves=({}, {"token_ms": 19.6, "expert_wait_ms": 4.0}), noise=0.02)}, (f"C.waves{at}",)),
+        (
+            {"arms": arms(waves=({}, {"token_ms": 19.6, "expert_wait_ms": 4.0}), split=({}, {"useful_gbps": 2.4}), noise=0.02)},
+            (f"C.waves{at}",),
+        ),
         # no page was read, nobody ever waited: nothing was there to hide
         ({"arms": arms(early=({"page_misses": 0.0}, {"page_misses": 0.0}))}, (f"C.ple_wait{at}",)),
         (

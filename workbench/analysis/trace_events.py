@@ -38,7 +38,7 @@ def trace_document(spans: pl.DataFrame, about: Mapping[str, str]) -> dict[str, A
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(about)}
 
 
-def _metadata(name: str, thread: int, **arguments: Any) -> dict[str, Any]:
+def _metadata(name: str, thread: int, /, **arguments: Any) -> dict[str, Any]:
     return {"ph": "M", "name": name, "pid": _PID, "tid": thread, "ts": 0, "args": arguments}
 
 

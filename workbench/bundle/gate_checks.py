@@ -4,15 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from workbench.bundle.checks import Check, failed, not_checked, ok
 from workbench.bundle.manifest import Manifest, check_rows, read_table
 from workbench.bundle.run_checks import first_difference
 from workbench.schema import Criterion, Result, RunFolder, Verdict, decide, read_routes
 
 _MAX_RESAMPLES = 100_000
-_OVERLAP_TABLES = ("arms", "identity", "modes", "rates")
 
 
 def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Path) -> Iterator[Check]:
@@ -67,17 +64,16 @@ def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[
 
 def _check_overlap(folder: RunFolder, verdict: Verdict) -> Check:
     from workbench.gates.c_overlap_config import OverlapConfig
-    from workbench.gates.c_overlap_verdict import Measures, criteria_of
+    from workbench.gates.c_overlap_verdict import TABLES, Measures, criteria_of
 
     config = OverlapConfig.from_toml(folder.path / "config.toml")
-    tables = {name: read_table(folder.artifacts / "tables" / f"{name}.parquet") for name in _OVERLAP_TABLES}
-    try:
-        found = _by_code(criteria_of(Measures(**tables), config))
-    except pl.exceptions.PolarsError as error:
-        return failed("clauses", f"its tables have other columns than this workbench's ({str(error).splitlines()[0]})")
+    tables = {name: read_table(folder.artifacts / "tables" / f"{name}.parquet") for name in TABLES}
+    if other := [name for name, schema in TABLES.items() if dict(tables[name].schema) != schema]:
+        return failed("clauses", f"{other[0]}.parquet has other columns than this workbench's")
+    found = _by_code(criteria_of(Measures(**tables), config))
     if difference := first_difference(_by_code(verdict.criteria), found):
         return failed("clauses", difference)
-    return ok("clauses", f"{len(found)} drawn again from the tables of arms, identity, modes and rates")
+    return ok("clauses", f"{len(found)} drawn again from the tables {', '.join(TABLES)}")
 
 
 def _by_code(criteria: Sequence[Criterion]) -> dict[str, dict[str, Any]]:

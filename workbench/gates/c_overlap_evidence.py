@@ -1,6 +1,6 @@
 """Tables and figures of a Gate C run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from workbench.gates import c_overlap_estimates as estimates
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import Job, disk_words
-from workbench.gates.c_overlap_verdict import Measures, outcome_by_disk
+from workbench.gates.c_overlap_verdict import TABLES, Measures, outcome_by_disk
 from workbench.schema import Criterion, Evidence
 
 _MEASURES = tuple(DECODE_SCHEMA)
@@ -135,12 +135,9 @@ def save_evidence(found: Measures, jobs: Sequence[Job], config: OverlapConfig, e
     from workbench.plots import overlap as plots
     from workbench.plots.style import save_figure
 
-    frames: Mapping[str, pl.DataFrame] = {
-        "arms": found.arms, "identity": found.identity, "modes": found.modes, "rates": found.rates,
-    }  # fmt: skip
     (artifacts / "tables").mkdir(exist_ok=True)
-    for name, frame in frames.items():
-        frame.write_parquet(artifacts / "tables" / f"{name}.parquet")
+    for name in TABLES:
+        getattr(found, name).write_parquet(artifacts / "tables" / f"{name}.parquet")
     means = arm_means(found.arms, jobs)
     first = disk_words(jobs[0].disk)
     figures = {

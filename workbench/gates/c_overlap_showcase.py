@@ -68,11 +68,5 @@ def _too_slow(disk: str, result: Result) -> str:
 
 def _row(disk: str, result: Result) -> dict[str, Any]:
     figures = {name.partition("/")[2] if "ple/" not in name else name: result.metrics.get(name) for name in _SHOWN}
-    overdue = result.tags.get("overdue_share")
-    return {
-        "disk": disk_words(disk),
-        **figures,
-        "overdue_share": overdue,
-        "bandwidth": result.tags.get("bandwidth_source"),
-        "run": result.run_id,
-    }
+    tags = {name: result.tags.get(name) for name in ("overdue_share", "bandwidth_source")}
+    return {"disk": disk_words(disk), **figures, **tags, "run": result.run_id}

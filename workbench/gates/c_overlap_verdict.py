@@ -12,26 +12,33 @@ from typing import Any
 import polars as pl
 
 from workbench.analysis.storage import median_of
+from workbench.experiments.modes import MODE_SCHEMA
 from workbench.gates import c_overlap_estimates as estimates
+from workbench.gates.c_overlap_arms import ARM_SCHEMA
 from workbench.gates.c_overlap_config import REGISTERED, OverlapConfig
 from workbench.gates.c_overlap_estimates import Interval
+from workbench.gates.c_overlap_identity import IDENTITY_SCHEMA
+from workbench.gates.c_overlap_interference import RATE_SCHEMA
 from workbench.gates.c_overlap_plan import EARLY, LANES, SPLIT, WAVES, disk_words
 from workbench.hardware import machine
 from workbench.schema import Criterion
 
+TABLES = {"arms": ARM_SCHEMA, "identity": IDENTITY_SCHEMA, "modes": MODE_SCHEMA, "rates": RATE_SCHEMA}
+"""Columns of the tables that the clauses are drawn from, by name in `artifacts/tables`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What the clauses turn on."""
+    """What the clauses turn on: tables with the columns of `TABLES`."""
 
     arms: pl.DataFrame
-    """Every arm of every comparison, `c_overlap_arms.ARM_SCHEMA`."""
+    """Every arm of every comparison."""
     identity: pl.DataFrame
     """Every checked run: kind, case, whether it was identical."""
     modes: pl.DataFrame
-    """Every prefill pass, `experiments.modes.MODE_SCHEMA`; empty where none was possible."""
+    """Every prefill pass."""
     rates: pl.DataFrame
-    """Compute and reads alone and at once, `c_overlap_interference.RATE_SCHEMA`."""
+    """Compute and reads alone and at once, by round."""
 
 
 def criteria_of(found: Measures, config: OverlapConfig) -> tuple[Criterion, ...]:
