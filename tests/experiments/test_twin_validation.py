@@ -6,17 +6,28 @@ import pytest
 from workbench.analysis.twin_errors import decoded
 from workbench.analysis.twin_trust import trust
 from workbench.errors import BadInput
-from workbench.experiments import twin_validation
+from workbench.experiments import trace, twin_validation
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.trace import TraceConfig, record_trace
 from workbench.experiments.twin_validation import TwinValidationConfig, validate_twin
+from workbench.prompts import load_prompts
 from workbench.runtime.config import RuntimeConfig
 from workbench.schema import Evidence, Outcome, list_runs, read_events
 from workbench.schema.envelopes import load_envelope
 from workbench.simulate.stages import StageTimes
 
 SMALL = {"envelopes": ["usb-10gbps"], "requests": 1, "tokens": 5, "timing_tokens": 5, "attribution_tokens": 2}
+
+
+@pytest.fixture(autouse=True)
+def _short_prompts(monkeypatch):
+    """Prompts run token by token: a few words of each are enough."""
+
+    def short(folder, **chosen):
+        return tuple(prompt.model_copy(update={"text": prompt.text[:40]}) for prompt in load_prompts(folder, **chosen))
+
+    monkeypatch.setattr(trace, "load_prompts", short)
 
 
 def test_the_twin_decides_what_the_live_run_decided(mini_store, tmp_path):
