@@ -8,6 +8,7 @@ from workbench.analysis.storage import (
     Choice,
     beside_table,
     best_depth,
+    cell_rates,
     cell_table,
     choose,
     crossover,
@@ -67,6 +68,26 @@ def test_runs_that_others_slowed_down_change_no_choice():
     rates = {4: [1.0, 1.0, 1.01, 0.1, 0.2], 8: [1.0, 1.0, 1.0, 1.0, 1.0], 2: [0.5, 0.5, 0.5, 0.5, 0.5]}
     runs = frame([row(depth=depth, number=i, gbps=gbps) for depth, values in rates.items() for i, gbps in enumerate(values)])
     assert choose(runs, ["uring"], "bandwidth_gbps", 0.9).depth == 4
+
+
+def test_rates_are_those_of_the_cells_when_rounds_drift():
+    drift, rates = [1.0, 0.3, 2.0, 0.7, 1.1], {1: 0.5, 4: 0.95, 8: 1.0}
+    # the first round knows the smallest depth only, the last one lacks it
+    runs = [
+        row(depth=depth, number=number, gbps=rate * drift[number])
+        for depth, rate in rates.items()
+        for number in range(5)
+        if (depth == 1) is (number == 0) or 0 < number < 4
+    ]
+    found = {each["depth"]: each["rate"] for each in cell_rates(frame(runs), "bandwidth_gbps").iter_rows(named=True)}
+    assert found[4] / found[1] == pytest.approx(1.9)
+    assert found[8] / found[1] == pytest.approx(2.0)
+
+
+def test_a_cell_that_is_highest_by_luck_does_not_raise_the_bar():
+    rates = {1: 0.5, 2: 0.97, 4: 1.0, 8: 1.0, 16: 1.09}
+    runs = frame([row(depth=depth, gbps=gbps) for depth, gbps in rates.items()])
+    assert choose(runs, ["uring"], "bandwidth_gbps", 0.9).depth == 2
 
 
 def test_ratios_pair_the_runs_of_a_round():

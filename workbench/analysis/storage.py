@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 CELL = ("reader", "size", "depth", "cache", "beside")
@@ -133,10 +134,13 @@ class Choice:
     depth: int
 
 
-def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: float) -> Choice:
-    """The first of `readers` whose best depth comes near the best of all, at its smallest depth that does.
+_FACTORS = (["reader", "depth"], ["phase", "round"])
 
-    Other processes only ever slow a run down, so what a cell can do is the upper quartile of its repeats.
+
+def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: float) -> Choice:
+    """The first of `readers` that comes near the best of all, at its smallest depth that does.
+
+    The best is the middle of all cells near the highest one, which is the highest by luck as well.
 
     Args:
         runs: of one size, cold, nothing beside.
@@ -144,20 +148,40 @@ def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: 
         measure: column to be high.
         near_best: share of the best that is as good.
     """
-    rates = _rates(runs.filter(pl.col("reader").is_in(list(readers))), measure)
-    good = rates.filter(pl.col("rate") >= near_best * pl.col("rate").max())
+    rates = cell_rates(runs.filter(pl.col("reader").is_in(list(readers))), measure)
+    highest = rates.filter(pl.col("rate") >= near_best * pl.col("rate").max())["rate"].to_numpy()
+    good = rates.filter(pl.col("rate") >= near_best * float(np.median(highest)))
     reader = next(name for name in readers if name in good["reader"])
     return Choice(reader=reader, depth=int(good.filter(reader=reader)["depth"].to_numpy().min()))
 
 
 def best_depth(runs: pl.DataFrame, reader: str, measure: str) -> int:
-    """Depth at which the reader is best, by the upper quartile of its repeats."""
-    rates = _rates(runs.filter(reader=reader), measure)
+    """Depth at which the reader is best."""
+    rates = cell_rates(runs.filter(reader=reader), measure)
     return int(rates.sort("rate", "depth", descending=[True, False])["depth"][0])
 
 
-def _rates(runs: pl.DataFrame, measure: str) -> pl.DataFrame:
-    return runs.group_by("reader", "depth").agg(rate=pl.col(measure).quantile(0.75, "linear"))
+_SWEEPS = 50
+_LEAST_ERROR = 1e-6
+"""Of a logarithm; what is closer counts as exact."""
+
+
+def cell_rates(runs: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """`rate` by reader and depth, drift between rounds taken out.
+
+    Logarithms are the sum of a cell's and a round's share, fitted by least absolute errors (reweighted least squares): half
+    of the runs of a cell may be slowed down by others.
+    """
+    cells, rounds = (runs.select(pl.struct(names).rank("dense")).to_series().to_numpy() - 1 for names in _FACTORS)
+    design = np.hstack([np.eye(cells.max() + 1)[cells], np.eye(rounds.max() + 1)[rounds]])
+    wanted = np.log(runs[measure].to_numpy())
+    weights = np.ones(len(wanted))
+    for _ in range(_SWEEPS):
+        shares = np.linalg.lstsq(design * weights[:, None], wanted * weights, rcond=None)[0]
+        weights = np.maximum(np.abs(wanted - design @ shares), _LEAST_ERROR) ** -0.5
+    middle = np.median(shares[cells.max() + 1 :])
+    rate = np.exp(shares[cells] + middle)
+    return runs.select("reader", "depth", rate=pl.Series(rate)).unique(["reader", "depth"], keep="first", maintain_order=True)
 
 
 def ratio_of(runs: pl.DataFrame, above: Mapping[str, Any], below: Mapping[str, Any], measure: str) -> Median:

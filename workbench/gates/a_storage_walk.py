@@ -122,8 +122,8 @@ class Walk:
                 row = self.probe.measure(cells[index], self.plan.seconds)
                 self.rows.append({"phase": name, "round": number, **row})
 
-    def _cold(self, size: str, phase: str) -> pl.DataFrame:
-        return select(self.runs, phase=phase, size=size, cache="cold", beside="idle")
+    def _cold(self, size: str) -> pl.DataFrame:
+        return select(self.runs, size=size, cache="cold", beside="idle")
 
     def _warm(self) -> list[Cell]:
         depths = (self.plan.depths[0], self.plan.depths[-1])
@@ -132,7 +132,7 @@ class Walk:
 
     def _refined(self, size: str) -> list[Cell]:
         """Each reader that may win, and the control, at each depth from below the smallest near its best to above the best."""
-        measure, cold = _MEASURE[size], self._cold(size, "grid")
+        measure, cold = _MEASURE[size], self._cold(size)
         cells = []
         for reader in dict.fromkeys((*self.uncached, BUFFERED)):
             enough = choose(cold, [reader], measure, self.plan.near_best).depth
@@ -143,10 +143,9 @@ class Walk:
 
     def _choices(self) -> Choices:
         found = {
-            size: choose(self._cold(size, "refine"), self.uncached, measure, self.plan.near_best)
-            for size, measure in _MEASURE.items()
+            size: choose(self._cold(size), self.uncached, measure, self.plan.near_best) for size, measure in _MEASURE.items()
         }
-        control = best_depth(self._cold(RECORD, "refine"), BUFFERED, _MEASURE[RECORD])
+        control = best_depth(self._cold(RECORD), BUFFERED, _MEASURE[RECORD])
         return Choices(expert=found[RECORD], ple=found[PAGE], control=Choice(reader=BUFFERED, depth=control))
 
     def _beside(self, choices: Choices) -> list[Cell]:
