@@ -126,6 +126,7 @@ def test_calls_that_several_tickets_shared_count_once() -> None:
     for _ in range(2):
         add_ticket(log, "ple", value=1 / 2)
     add_ticket(log, "ple")
+    log.add(0, "demand", store="ple", hits=0, joined=0, misses=11, value=11.0, logical_bytes=11 * 32)
     metrics = run_metrics(log.frame())
     assert metrics["storage/ple_read_ops"] == 3
     assert metrics["storage/ple_coalesced_runs"] == 2
@@ -165,7 +166,7 @@ def test_used_predictions_are_a_share_of_all() -> None:
 
 def test_host_time_is_what_neither_waits_nor_evaluates() -> None:
     log = EventLog()
-    log.add(20 * MS, "token", phase="decode", duration_ns=20 * MS, value=1.0)
+    log.add(20 * MS, "token", request=0, phase="decode", duration_ns=20 * MS, value=1.0)
     log.add(1 * MS, "readback", phase="decode", duration_ns=5 * MS)
     log.add(7 * MS, "evaluate", phase="decode", duration_ns=4 * MS)
     log.add(11 * MS, "wait", phase="decode", store="expert", duration_ns=3 * MS)

