@@ -78,3 +78,9 @@ def test_too_many_requests_and_unknown_families_are_refused():
     assert TraceConfig.build(settings=["sampling.seed=9"]).sampling.temperature == TraceConfig().sampling.temperature
     with pytest.raises(ConfigError, match="tokens"):
         TraceConfig.build(settings=["tokens=0"])
+
+
+def test_a_prompt_can_be_cut(mini_store, tmp_path):
+    folder = record_trace(TraceConfig(requests=1, tokens=2, prompt_tokens=5), root=tmp_path)
+    frame, _ = read_routes(folder.artifacts / ROUTES_NAME)
+    assert frame.filter(layer=0).group_by("phase").len().sort("phase").rows() == [("decode", 2), ("prefill", 5)]

@@ -6,34 +6,24 @@ import pytest
 from workbench.analysis.twin_errors import decoded
 from workbench.analysis.twin_trust import trust
 from workbench.errors import BadInput
-from workbench.experiments import trace, twin_validation
+from workbench.experiments import twin_validation
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.trace import TraceConfig, record_trace
 from workbench.experiments.twin_validation import TwinValidationConfig, validate_twin
-from workbench.prompts import load_prompts
 from workbench.runtime.config import RuntimeConfig
 from workbench.schema import Evidence, Outcome, list_runs, read_events
 from workbench.schema.envelopes import load_envelope
 from workbench.simulate.stages import StageTimes
 
-SMALL = {"envelopes": ["usb-10gbps"], "requests": 1, "tokens": 5, "timing_tokens": 5, "attribution_tokens": 2}
-
-
-@pytest.fixture(autouse=True)
-def _short_prompts(monkeypatch):
-    """Prompts run token by token: a few words of each are enough."""
-
-    def short(folder, **chosen):
-        return tuple(prompt.model_copy(update={"text": prompt.text[:40]}) for prompt in load_prompts(folder, **chosen))
-
-    monkeypatch.setattr(trace, "load_prompts", short)
+SMALL = {"envelopes": ["usb-10gbps"], "requests": 1, "tokens": 5, "timing_tokens": 5, "attribution_tokens": 2, "prompt_tokens": 8}
 
 
 def test_the_twin_decides_what_the_live_run_decided(mini_store, tmp_path):
     """Same routes, pages and cache: the same hits of records and pages, layer by layer; only times are the model's."""
     runtime = RuntimeConfig(cache_bytes=9_000_000, policy="lru", uncached=False, prefill="micro")
-    live = record_trace(TraceConfig(requests=2, tokens=4, tile=1, families=("documentation",), runtime=runtime), root=tmp_path)
+    recording = TraceConfig(requests=2, tokens=4, tile=1, prompt_tokens=12, runtime=runtime)
+    live = record_trace(recording, root=tmp_path)
     inputs = twin_inputs(live, runtime, mini_store)
     twin = inputs.replay(StageTimes.uniform(8, 10.0), load_envelope("usb-10gbps"))
     columns = ["request", "phase", "position", "layer", "hits", "joined", "misses"]

@@ -60,7 +60,7 @@ def compute_times(plan: TimingPlan, root: Path) -> StageTimes:
     folder = RunFolder.create(root, "stages", plan, profile=recording.profile, evidence=Evidence.PHYSICAL)
     with folder, StreamedEngine(store_folder(recording.profile), runtime, folder.events) as engine:
         prompt = choose_prompts(recording)[0]
-        ids = encode(load_tokenizer(recording.profile), prompt.text)
+        ids = encode(load_tokenizer(recording.profile), prompt.text)[: recording.prompt_tokens]
         # the second time everything is cached
         for _ in range(2):
             folder.events.clear()

@@ -43,6 +43,8 @@ class TraceConfig(Config):
     """Prompt families; empty: all that the split has."""
     tile: int = Field(PREFILL_TILE, ge=1)
     """Prompt tokens a prefill pass takes."""
+    prompt_tokens: int | None = Field(None, ge=1)
+    """First tokens of each prompt that are used; absent: all."""
     sampling: SamplingConfig = SamplingConfig(temperature=0.8, top_p=0.95)
     """How tokens are chosen: greedy text of a small model loops, and its routes repeat. The seed grows by one a request."""
     runtime: RuntimeConfig = RuntimeConfig()
@@ -147,7 +149,8 @@ def _decode(
 ) -> Iterator[object]:
     session = Session(engine, request=request, tile=config.tile, route_sink=recorder.record)
     sampling = config.sampling.model_copy(update={"seed": config.sampling.seed + request})
-    return generate(session, encode(tokenizer, prompt.text), config.tokens, Sampler(sampling))
+    ids = encode(tokenizer, prompt.text)[: config.prompt_tokens]
+    return generate(session, ids, config.tokens, Sampler(sampling))
 
 
 def choose_prompts(config: TraceConfig) -> list[Prompt]:

@@ -66,6 +66,8 @@ class TwinValidationConfig(Config):
     """Waves, in turn."""
     requests: int = Field(2, ge=1)
     """Prompts of a live run."""
+    prompt_tokens: int = Field(32, ge=1)
+    """First tokens of each prompt that are used."""
     tokens: int = Field(48, ge=2)
     """Tokens decoded of each."""
     timing_tokens: int = Field(48, ge=2)
@@ -160,6 +162,7 @@ def _recording(config: TwinValidationConfig, case: LiveCase, number: int, runtim
         tokens=config.tokens,
         families=(case.family,),
         tile=1,
+        prompt_tokens=config.prompt_tokens,
         sampling=SamplingConfig(temperature=0.8, top_p=0.95, seed=config.seed + number * config.requests),
         runtime=runtime,
     )

@@ -43,7 +43,7 @@ class PageStage:
         """Asks for each PLE layer's first pages; each has an equal part of the slots."""
         for layer, keys in each.pages.items():
             room = self._num_slots // len(each.pages)
-            parts = [keys[start : start + room] for start in range(0, len(keys), room)]
+            parts: list[Sequence[int]] = [keys[start : start + room] for start in range(0, len(keys), room)]
             self._coming[layer] = (parts, self._demand(each, layer, parts[0]))
 
     def wait(self, each: Pass, layer: int) -> None:
