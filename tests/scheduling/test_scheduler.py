@@ -171,6 +171,42 @@ def test_a_read_that_hangs_too_often_fails(scheduler):
         demand.missing(0)
 
 
+def test_a_record_wanted_once_leaves_at_release(scheduler, finals):
+    demand, other = ask(scheduler, [1, 2, 3]), ask(scheduler, [3], request=1)
+    serve(scheduler)
+    scheduler.release(demand, drop={1, 3})
+    slots, counters = scheduler.pools["expert"].slots, scheduler.pools["expert"].counters
+    assert (slots.resident_keys, counters.dropped, counters.evictions) == ({2, 3}, 1, 0)
+    assert other.slots.keys() == {3}
+    scheduler.release(other)
+    scheduler.drop("expert", [2, 7])
+    assert slots.resident_keys == {3}
+
+
+def test_a_prediction_that_is_dropped_is_wasted(scheduler, finals):
+    guess(scheduler, [3])
+    serve(scheduler)
+    scheduler.drop("expert", [3])
+    assert scheduler.pools["expert"].counters.wasted_bytes == 28
+
+
+def test_a_loan_ends_predictions_and_evicts_through_the_policy(scheduler, finals):
+    scheduler.release(ask(scheduler, range(5)))
+    demand = ask(scheduler, range(5))
+    serve(scheduler)
+    scheduler.release(demand)
+    (waiting,) = guess(scheduler, [8], priority=Priority.P2).tickets
+    loan = scheduler.lend("expert", 3)
+    assert waiting.state == TicketState.CANCELLED
+    assert loan.evicted == (0, 1)
+    assert scheduler.pools["expert"].counters.evictions == 2
+    assert guess(scheduler, [8]).refused == (8,)
+    with pytest.raises(ValueError, match="pool expert has 3"):
+        ask(scheduler, range(4))
+    scheduler.take_back("expert")
+    assert guess(scheduler, [8]).refused == ()
+
+
 def test_an_event_larger_than_the_pool_must_run_in_passes(scheduler):
     with pytest.raises(ValueError, match="7 keys needs as many slots, pool expert has 6"):
         ask(scheduler, range(7))

@@ -74,6 +74,47 @@ def test_a_resident_key_is_not_discarded():
         filled(1, [1]).discard(1)
 
 
+def test_a_dropped_key_leaves_and_one_that_is_held_stays():
+    table = filled(3, [1, 2])
+    table.lease(2)
+    assert [table.drop(key) for key in (1, 2, 3)] == [True, False, False]
+    assert (table.resident_keys, table.num_free) == ({2}, 2)
+    assert 1 not in table.policy.evict(0, ())
+
+
+def test_a_loan_takes_the_last_slots_and_moves_who_stays():
+    table = filled(4, [1, 2, 3])
+    assert [table.slot(key) for key in (1, 2, 3)] == [0, 1, 2]
+    table.lease(1)
+    before = table.generation(2)
+    loan = table.lend(2)
+    assert (list(loan.slots), loan.moves, loan.evicted) == ([2, 3], {3: (2, 1)}, (2,))
+    assert table.generation(1) != before
+    assert (table.capacity, table.num_lent, table.num_free) == (2, 2, 0)
+    with pytest.raises(ValueError, match="lent already"):
+        table.lend(1)
+    table.take_back()
+    assert (table.capacity, table.num_lent, table.num_free) == (4, 0, 2)
+    table.admit([5, 6])
+    assert {table.slot(5), table.slot(6)} == {2, 3}
+
+
+def test_a_loan_waits_for_leases_and_for_reads_that_still_write():
+    table = filled(3, [1, 2, 3])
+    table.lease(3)
+    assert table.lend(1) is None
+    table.release(3)
+    table.drop(3)
+    table.admit([4])
+    slot, generation = table.begin_read(4)
+    table.discard(4)
+    assert table.lend(1) is None
+    table.end_read(slot, generation)
+    assert table.lend(1) is not None
+    with pytest.raises(ValueError, match="can't lend 0"):
+        filled(2, [1]).lend(0)
+
+
 def test_a_policy_that_names_a_leased_key_is_refused():
     class Careless(Lru):
         def evict(self, count, protected):

@@ -17,6 +17,7 @@ from workbench.bundle.manifest import read_table
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.experiments.generate import GenerateConfig
+from workbench.experiments.modes import ModesConfig
 from workbench.experiments.trace import TraceConfig
 from workbench.gates import GATES, find_gate
 from workbench.gates.traces import profile_geometry
@@ -30,7 +31,9 @@ _MAX_NAMED = 3
 
 def config_class(kind: str) -> type[Config] | None:
     """The configuration of runs of a kind, or None where it is not known here."""
-    known: dict[str, type[Config]] = {"generate": GenerateConfig, "trace": TraceConfig, "abba": AbbaConfig}
+    known: dict[str, type[Config]] = {
+        "generate": GenerateConfig, "trace": TraceConfig, "modes": ModesConfig, "abba": AbbaConfig,
+    }  # fmt: skip
     gate = next((name for name in GATES if kind == f"gate_{name[0]}"), None)
     return find_gate(gate).config if gate else known.get(kind)
 

@@ -17,9 +17,11 @@ from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.experiments.attribution import attribute
 from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
+from workbench.experiments.disk_rates import known_rates
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
 from workbench.paths import bundled_model, runs_folder, store_folder
 from workbench.readers import PacedReader
+from workbench.runtime.crossover import UNKNOWN_DISK, DiskRates
 from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
@@ -39,7 +41,7 @@ class GenerateConfig(Config):
     max_tokens: int = Field(128, ge=1)
     """Tokens to generate in each turn."""
     resident: bool = False
-    """Run the checkpoint whole in memory instead of streaming a store (profile mini only)."""
+    """Stream nothing: the checkpoint whole in memory (profile mini), or the store's layers read whole (slice)."""
     stop_at_eos: bool = True
     """End a turn behind the end-of-text token."""
     tile: int = Field(256, ge=1)
@@ -76,7 +78,7 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
     with folder, ExitStack() as stack:
         swapped = swap_out_bytes()
         bandwidth = _bandwidth(config)
-        engine = open_engine(config, folder.events)
+        engine = open_engine(config, folder.events, _rates(config, bandwidth))
         stack.enter_context(engine)
         session, texts = _run_turns(config, engine, on_text)
         digests = {"state_digest": session.state.digest(), "routing_digest": session.routing_digest}
@@ -106,13 +108,13 @@ def _write_text(folder: RunFolder, texts: tuple[str, ...]) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def open_engine(config: GenerateConfig, log: EventLog) -> ResidentEngine | StreamedEngine:
-    """The engine that a configuration asks for; use it with `with`."""
+def open_engine(config: GenerateConfig, log: EventLog, rates: DiskRates = UNKNOWN_DISK) -> ResidentEngine | StreamedEngine:
+    """The engine that a configuration asks for; use it with `with`. `rates`: what is known of the disk."""
     if not config.resident:
-        return StreamedEngine(store_folder(config.profile), config.runtime, log)
-    if config.profile != "mini":
-        raise BadInput(f"profile {config.profile} does not run resident; only the bundled model does")
-    return ResidentEngine(bundled_model(), log)
+        return StreamedEngine(store_folder(config.profile), config.runtime, log, rates=rates)
+    if config.profile == "flash-next":
+        raise BadInput("profile flash-next does not run resident: it is larger than memory; only mini and slice do")
+    return ResidentEngine(bundled_model() if config.profile == "mini" else store_folder(config.profile), log)
 
 
 def load_tokenizer(profile: str) -> Tokenizer:
@@ -128,6 +130,16 @@ def _bandwidth(config: GenerateConfig) -> Bandwidth | None:
     if config.resident:
         return None
     return known_bandwidth(config.bandwidth_gbps, config.profile, config.runtime, config.probe_s)
+
+
+def _rates(config: GenerateConfig, bandwidth: Bandwidth | None) -> DiskRates:
+    """What the choice of prefill modes, where there is one, knows of the disk."""
+    if bandwidth is None or config.runtime.prefill != "auto":
+        return UNKNOWN_DISK
+    if config.bandwidth_gbps is not None:
+        given = bandwidth.bytes_per_s
+        return DiskRates(sparse_bytes_per_s=given, sequential_bytes_per_s=given, source=bandwidth.source)
+    return known_rates(config.profile, config.runtime, bandwidth, config.probe_s)
 
 
 def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None) -> tuple[Session, tuple[str, ...]]:

@@ -44,7 +44,7 @@ _WATCH_S = 3e-4
 class UringConfig:
     """Settings of a `UringReader`."""
 
-    depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256})
+    depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256, "layer": 4})
     """Reads that the kernel gets at once, by lane; what is beyond waits here."""
     max_queued: int = 1 << 20
     """Most reads taken and not yet reported; beyond it the reader is busy."""

@@ -32,6 +32,11 @@ class Block:
             served.setdefault(key, []).append(number)
         return served
 
+    @property
+    def heat(self) -> dict[int, int]:
+        """How many pairs each key serves."""
+        return {key: len(pairs) for key, pairs in self._served.items()}
+
     def is_whole(self, keys: Sequence[int]) -> bool:
         """Whether `keys`, each named once, are all of the block."""
         return len(keys) == len(self.keys)

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,18 +16,25 @@ from workbench.geometry import Geometry
 from workbench.model.model import Model
 from workbench.readers import Clock, Disk, PacedReader, Reader, RealClock, open_reader
 from workbench.runtime.budget import CacheBudget, plan_cache
+from workbench.runtime.chunks import ChunkSource, cut_layers
 from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.crossover import UNKNOWN_DISK, Crossover, DiskRates
 from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.expert_math import ExpertMath, StackedMath, expert_math
 from workbench.runtime.experts import StreamedExperts
+from workbench.runtime.forward import ExpertSource, RowSource
 from workbench.runtime.hit_table import HitTable
+from workbench.runtime.layerwise import load_layerwise
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
 from workbench.runtime.prefetch import NextLayer
+from workbench.runtime.prefill import Prefill
 from workbench.runtime.records import RecordSource
 from workbench.runtime.resident import load_resident, load_tensors
+from workbench.runtime.ring import LAYER, Ring, layer_pool
 from workbench.runtime.rows import PageSource, StreamedRows
 from workbench.runtime.step import Step
-from workbench.runtime.transfer import Transfer
+from workbench.runtime.transfer import Source, Transfer
+from workbench.runtime.union import Share
 from workbench.runtime.waves import Waves
 from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, Pool
@@ -35,35 +43,41 @@ from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
 from workbench.schema.envelopes import load_envelope
 from workbench.stores import Store, open_store
-from workbench.units import MIB, PAGE_BYTES
+from workbench.stores.manifest import EXPERTS_NAME
+from workbench.units import MIB, PAGE_BYTES, format_bytes
 
 MLX_CACHE_BYTES = 64 * MIB
 """Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
 _DEFAULT_SHARE = 0.5
+COALESCE_BYTES = 4 * MIB
+"""Largest read made of adjacent ones: beyond it a call only holds back the first of them."""
 
 
 class ResidentEngine:
-    """Everything in memory, from a checkpoint folder; no store is opened."""
+    """Nothing is streamed: a checkpoint folder whole in memory, or a made store's layers read whole, one at a time."""
 
-    def __init__(self, checkpoint: Path, log: EventLog) -> None:
+    def __init__(self, folder: Path, log: EventLog) -> None:
         mx.set_cache_limit(MLX_CACHE_BYTES)
         self.log = log
         self.step = Step()
         before = mx.get_active_memory()
-        self.model, self.experts, self.rows = load_resident(checkpoint)
+        self.model: Model
+        self.experts: ExpertSource
+        self.rows: RowSource
+        if (folder / EXPERTS_NAME).exists():
+            store = open_store(folder)
+            self.model, self.experts, self.rows = load_layerwise(store)
+            self.identity = {"store_digest": store.digest}
+        else:
+            self.model, self.experts, self.rows = load_resident(folder)
+            self.identity = {"checkpoint_sha256": _digest(folder)}
         self.resident_bytes = mx.get_active_memory() - before
         """Weights as they are held in memory."""
-        self._sha256 = _digest(checkpoint)
 
     @property
     def cache_bytes(self) -> int:
         """There is no cache."""
         return 0
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """Digest of the checkpoint's tensors."""
-        return {"checkpoint_sha256": self._sha256}
 
     def settle(self) -> None:
         """Nothing is leased."""
@@ -82,9 +96,17 @@ class StreamedEngine:
     """Trunk in memory, experts and rows from a store within one byte budget. Close it (or use `with`) to end its reads."""
 
     def __init__(
-        self, folder: Path, config: RuntimeConfig, log: EventLog, *, reader: Reader | None = None, clock: Clock | None = None
+        self,
+        folder: Path,
+        config: RuntimeConfig,
+        log: EventLog,
+        *,
+        rates: DiskRates = UNKNOWN_DISK,
+        reader: Reader | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """`reader` and its `clock` stand in for this machine's, to emulate a disk or plant faults.
+        """`rates`: what the disk gives, for the choice of prefill modes. `reader` and its `clock` stand in for this machine's,
+        to emulate a disk or plant faults.
 
         Raises BadInput on a damaged store or a budget below one token's working set.
         """
@@ -93,6 +115,7 @@ class StreamedEngine:
         self.config = config
         self.log = log
         self.step = Step()
+        self._rates = rates
         self._least, self.budget = _plan(self.store, config)
         geometry = self.store.geometry
         # before the pools, whose memory must not add to what loading holds for a moment
@@ -111,34 +134,82 @@ class StreamedEngine:
 
     def _connect(self, geometry: Geometry, clock: Clock) -> None:
         config, evaluation = self.config, Evaluation(self.log, self.step)
-        records, pages = self._sources()
-        pools = self._pools(records, pages)
-        lanes = LaneConfig(depth={"expert": self.budget.num_slots, "ple": max(1, self.budget.num_pages)})
+        expert_file = self.reader.open_file(self.store.experts.path)
+        self._records, pages = self._sources(expert_file)
+        chunks = self._chunks(expert_file)
+        sources: dict[str, Source] = {"expert": self._records, "ple": pages}
+        if chunks is not None:
+            sources[LAYER] = chunks
+        pools = self._pools(self._records, pages, chunks)
+        lanes = LaneConfig(depth={pool.name: max(1, pool.slots.num_slots) for pool in pools})
         self.scheduler = Scheduler(pools, SchedulerConfig(lanes=lanes))
-        sources = {"expert": records, "ple": pages}
         self.transfer = Transfer(self.scheduler, self.reader, sources, self.log, clock, evaluation.finish_all)
-        math = expert_math(self._record_pool, records.lead_in)
+        self._ring = Ring(self.transfer, chunks, self._record_pool, self._num_ring_slots) if chunks else None
+        math = expert_math(self._record_pool, self._records.lead_in)
         self.experts = StreamedExperts(
             geometry,
             self.transfer,
             Waves(math, self.transfer, evaluation, self.step, config.wave),
             evaluation,
             self.step,
+            prefill=self.new_prefill(range(geometry.num_hidden_layers)),
             hit_table=self._hit_table(geometry, math) if config.readback == "misses" else None,
             next_layer=NextLayer(geometry, self.transfer, self.step) if config.prefetch == "next_layer" else None,
         )
         early = config.ple == "early"
         self.rows = StreamedRows(self.store.ngrams, self.transfer, pages, self._page_pool, self.step, early=early)
 
-    def _sources(self) -> tuple[RecordSource, PageSource]:
+    def new_prefill(self, layers: Sequence[int]) -> Prefill:
+        """Tiles that pass through `layers`; what is learnt of one is no help to another."""
+        geometry, config = self.store.geometry, self.config
+        crossover = Crossover(
+            self._rates,
+            record_bytes=geometry.record_bytes,
+            num_experts=geometry.num_experts,
+            top_k=geometry.num_experts_per_tok,
+            ring_bytes=self._ring.num_bytes if self._ring else 0,
+            # only windows of whole pages lie side by side
+            records_per_call=1 if geometry.record_bytes % PAGE_BYTES else max(1, COALESCE_BYTES // geometry.record_bytes),
+        )
+        return Prefill(
+            self.transfer,
+            self._records,
+            self._record_pool,
+            self.step,
+            self.log,
+            layers=layers,
+            crossover=crossover,
+            share=Share.of(self.budget.num_slots, config.ring_share, geometry.num_hidden_layers),
+            ring=self._ring,
+            mode=config.prefill,
+        )
+
+    @property
+    def _num_ring_slots(self) -> int:
+        """Slots that whole layers borrow: a token's records always find room beside them."""
+        num_slots = self.budget.num_slots
+        return min(int(self.config.ring_share * num_slots), num_slots - self.store.geometry.num_experts_per_tok)
+
+    def _chunks(self, file: int) -> ChunkSource | None:
+        """Reads of whole layers; None where the ring would be too small. Raises BadInput when the configuration needs one."""
+        pool, num_ring_slots = self._record_pool, self._num_ring_slots
+        cut = cut_layers(self.store.experts, max(0, num_ring_slots * pool.stride_bytes - PAGE_BYTES))
+        if cut.num_places:
+            first = pool.num_slots - num_ring_slots
+            return ChunkSource(self.store.experts, pool, first, cut, file, checksums=self.config.checksums)
+        if self.config.prefill == "macro":
+            need, have = format_bytes(2 * cut.place_bytes), format_bytes(num_ring_slots * pool.stride_bytes)
+            raise BadInput(f"prefill=macro needs a ring of {need}, ring_share gives it {have}: raise cache_bytes or ring_share")
+        return None
+
+    def _sources(self, expert_file: int) -> tuple[RecordSource, PageSource]:
         store, config = self.store, self.config
-        expert_file = self.reader.open_file(store.experts.path)
         files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
         records = RecordSource(store.experts, self._record_pool, expert_file, checksums=config.checksums)
         lane = "ple" if config.queue == "lanes" else "expert"
         return records, PageSource(store.ngrams, files, self._page_pool, lane=lane, checksums=config.checksums)
 
-    def _pools(self, records: RecordSource, pages: PageSource) -> tuple[Pool, Pool]:
+    def _pools(self, records: RecordSource, pages: PageSource, chunks: ChunkSource | None) -> list[Pool]:
         store, budget = self.store, self.budget
         expert = Pool(
             name="expert",
@@ -154,7 +225,7 @@ class StreamedEngine:
             sizes=pages.sizes,
             parts=(PAGE_BIT,),
         )
-        return expert, ple
+        return [expert, ple, *([layer_pool(chunks, store.experts.digest)] if chunks else [])]
 
     def _hit_table(self, geometry: Geometry, math: ExpertMath) -> HitTable:
         """Kept up to date by the pool. Raises BadInput where it can't serve."""
@@ -215,8 +286,9 @@ def configured_reader(config: RuntimeConfig) -> Reader:
     Raises BadInput when there is no such envelope.
     """
     envelope = load_envelope(config.envelope) if config.envelope else None
-    depth = {"expert": config.expert_depth} | ({"ple": config.ple_depth} if config.queue == "lanes" else {})
-    reader = open_reader(uncached=config.uncached, depth=depth)
+    depth = {"expert": config.expert_depth, LAYER: config.layer_depth}
+    depth |= {"ple": config.ple_depth} if config.queue == "lanes" else {}
+    reader = open_reader(uncached=config.uncached, depth=depth, coalesce_bytes=COALESCE_BYTES)
     return reader if envelope is None else PacedReader(reader, Disk(envelope), depth)
 
 

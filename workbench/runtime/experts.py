@@ -8,8 +8,10 @@ import numpy as np
 from workbench.geometry import Geometry
 from workbench.runtime.block import Block
 from workbench.runtime.evaluation import Evaluation
+from workbench.runtime.flow import BlockWork
 from workbench.runtime.hit_table import HitTable
 from workbench.runtime.prefetch import NextLayer
+from workbench.runtime.prefill import Prefill
 from workbench.runtime.step import Step
 from workbench.runtime.transfer import Transfer
 from workbench.runtime.waves import Waves
@@ -30,15 +32,27 @@ class StreamedExperts:
         evaluation: Evaluation,
         step: Step,
         *,
+        prefill: Prefill,
         hit_table: HitTable | None = None,
         next_layer: NextLayer | None = None,
     ) -> None:
-        """`hit_table`: resolve hits on the device, before the host has seen the route. `next_layer`: predict all of it."""
+        """`prefill`: runs tiles of a prompt. `hit_table`: resolve hits on the device, before the host has seen the route.
+        `next_layer`: predict all of it.
+        """
         self._geometry, self._transfer, self._evaluation, self._step = geometry, transfer, evaluation, step
         self.waves = waves
-        self._hit_table, self._next_layer = hit_table, next_layer
-        self._num_slots = transfer.scheduler.pools["expert"].slots.num_slots
+        self._prefill, self._hit_table, self._next_layer = prefill, hit_table, next_layer
+        self._is_tile = False
+        self._slots = transfer.scheduler.pools["expert"].slots
         self._held: Demand | None = None
+
+    def start(self, num_tokens: int) -> None:
+        """A pass over `num_tokens` begins."""
+        self._is_tile = self._step.phase == "prefill" and num_tokens > LONGEST_BLOCK
+        if self._is_tile:
+            self._prefill.start(num_tokens)
+        else:
+            self._prefill.end()
 
     def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
         """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
@@ -49,11 +63,15 @@ class StreamedExperts:
         # reading the ids back has evaluated everything before, so the slots of the layer before are free to go
         self.settle()
         block = Block(hidden, chosen.astype(np.int64) + first_key)
-        for start in range(0, len(block.keys), self._num_slots):
+        if self._is_tile and len(hidden) > LONGEST_BLOCK:
+            self._prefill.run(layer, BlockWork(block, self._evaluation), block.heat, len(hidden))
+            return block.result()
+        most = self._slots.capacity
+        for start in range(0, len(block.keys), most):
             if start:
                 self._evaluation.finish(*block.pieces)
                 self.settle()
-            keys = block.keys[start : start + self._num_slots]
+            keys = block.keys[start : start + most]
             self.waves.run(block, self._demand(layer, keys), keys)
         return block.result()
 
@@ -93,3 +111,4 @@ class StreamedExperts:
     def forget(self) -> None:
         """Drops what a failed pass holds; the scheduler ends its leases."""
         self._held = None
+        self._prefill.forget()

@@ -21,6 +21,9 @@ RouteObserver = Callable[[int, Route], None]
 class ExpertSource(Protocol):
     """Where routed experts' values come from."""
 
+    def start(self, num_tokens: int) -> None:
+        """Announces a pass over `num_tokens`, before the first layer runs."""
+
     def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
         """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
 
@@ -48,6 +51,7 @@ def forward(
     """Runs `tokens [T]` through the model and advances `state`: logits `[T, vocab]`, or of the last `num_logits` tokens."""
     for layer_index, ids in model.row_ids(tokens, state).items():
         rows.start(layer_index, ids)
+    experts.start(len(tokens))
     x = model.embed(mx.array(tokens))
     for layer in model.layers:
         if layer.has_ple:

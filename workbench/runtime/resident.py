@@ -26,6 +26,9 @@ class ResidentExperts:
     def __init__(self, stacks: Mapping[int, Mapping[str, QuantizedMatrix]]) -> None:
         self._stacks = stacks
 
+    def start(self, num_tokens: int) -> None:
+        """Everything is there."""
+
     def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
         """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
         return stacked_expert_forward(hidden, ids, *(self._stacks[layer][component] for component in COMPONENTS))

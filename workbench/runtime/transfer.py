@@ -5,9 +5,9 @@ from typing import Protocol, TypeVar
 
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock
-from workbench.scheduling.demand import Demand, Prediction
+from workbench.scheduling.demand import Answer, Demand, Prediction
 from workbench.scheduling.queue import Order
-from workbench.scheduling.recorder import Recorder
+from workbench.scheduling.recorder import Recorder, owner_of
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.ticket import Event, Priority, Ticket
 from workbench.schema import EventLog
@@ -51,15 +51,15 @@ class Transfer:
         """`drain` returns when nothing computes any more: only from then on does compute stand still."""
         self.scheduler = scheduler
         self.clock = clock
-        self._recorder = Recorder(log)
+        self.recorder = Recorder(log)
         self._reader = reader
         self._sources = sources
         self._drain = drain
-        self.check_ns = dict.fromkeys(sources, 0)
-        """Time that checksums took on the reader's threads, by pool."""
+        self.check_ns = {owner_of(name): 0 for name in sources}
+        """Time that checksums took on the reader's threads, of records and pages."""
         self._orders: dict[int, Order] = {}
         for pool in scheduler.pools.values():
-            pool.on_final = self._recorder.ticket
+            pool.on_final = self.recorder.ticket
 
     def demand(
         self,
@@ -76,14 +76,17 @@ class Transfer:
         `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
         """
         now_ns = self.clock.now_ns()
-        demand = self.scheduler.demand(store, keys, event, now_ns)
-        while demand.answer == "busy":
-            self._collect(_POLL_S)
-            demand = self.scheduler.demand(store, keys, event, self.clock.now_ns())
-        self._recorder.demand(demand, keys, now_ns, position=position, logical_bytes=logical_bytes, num_rows=num_rows)
+        while (demand := self.ask(store, keys, event)) is None:
+            self.stand_by()
+        self.recorder.demand(demand, keys, now_ns, position=position, logical_bytes=logical_bytes, num_rows=num_rows)
+        return demand
+
+    def ask(self, store: str, keys: Sequence[int], event: Event) -> Demand | None:
+        """The same if it can be had at once, without a note; None while too many slots are held."""
+        demand = self.scheduler.demand(store, keys, event, self.clock.now_ns())
         if demand.misses:
             self.pump()
-        return demand
+        return None if demand.answer is Answer.BUSY else demand
 
     def prefetch(self, store: str, keys: Sequence[int], event: Event, priority: Priority) -> Prediction:
         """Predicted keys, best first; sends off what may go now."""
@@ -93,7 +96,7 @@ class Transfer:
 
     def mark(self, store: str, name: str, value: float, event: Event, *, position: int) -> None:
         """Notes a figure of the pass under way."""
-        self._recorder.mark(store, name, value, event, self.clock.now_ns(), position=position)
+        self.recorder.mark(store, name, value, event, self.clock.now_ns(), position=position)
 
     def pump(self) -> None:
         """Submits what may go now; a busy reader's share waits again."""
@@ -101,7 +104,7 @@ class Transfer:
         if not orders:
             return
         taken = self._reader.submit([self._sources[order.lane].read(order) for order in orders])
-        self._recorder.submitted([order.ticket for order in orders[:taken]], self._reader.in_flight)
+        self.recorder.submitted([order.ticket for order in orders[:taken]], self._reader.in_flight)
         for order in orders[:taken]:
             self._orders[order.number] = order
         self.scheduler.hand_back(orders[taken:])
@@ -110,6 +113,10 @@ class Transfer:
         """Takes what has come, without waiting."""
         if self._orders:
             self._collect(0.0)
+
+    def stand_by(self) -> None:
+        """Waits until something has come."""
+        self._collect(_POLL_S)
 
     def take(self, demand: Demand, keys: Sequence[int], name: str, components: int, asked_ns: int, *, position: int) -> None:
         """Compute takes `components` of `keys`, all of which are there: whether they were on time is fixed now.
@@ -120,7 +127,7 @@ class Transfer:
         tickets = [demand.tickets[key] for key in keys if key in demand.tickets]
         if tickets:
             ready_ns = max(ticket.arrival_ns(components) for ticket in tickets)
-            self._recorder.wave(demand, name, asked_ns, ready_ns, position=position, count=len(tickets))
+            self.recorder.wave(demand, name, asked_ns, ready_ns, position=position, count=len(tickets))
 
     def is_there(self, demand: Demand) -> bool:
         """Whether all keys of a demand have come. Nobody asks for them by it."""
@@ -150,7 +157,7 @@ class Transfer:
             self._collect(_POLL_S)
             stage = ready()
         end_ns = self.clock.now_ns()
-        self._recorder.wait(demand, start_ns, end_ns, position=position, guarded=len(stage), consumed=len(stage))
+        self.recorder.wait(demand, start_ns, end_ns, position=position, guarded=len(stage), consumed=len(stage))
         return stage
 
     def _missing(self, demand: Demand, keys: Sequence[int], components: int = -1) -> list[Ticket]:
@@ -171,10 +178,10 @@ class Transfer:
     def _land(self, completion: Completion) -> None:
         order = self._orders.pop(completion.key)
         if not order.ticket.final:
-            self._recorder.landed(order.ticket, completion.together)
+            self.recorder.landed(order.ticket, completion.together)
         if completion.error is not None:
             self.scheduler.on_error(completion.key, completion.error)
             return
         self._sources[order.lane].arrived(order)
         ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=self.clock.now_ns())
-        self.check_ns[ticket.store] += completion.check_ns
+        self.check_ns[owner_of(ticket.store)] += completion.check_ns

@@ -1,10 +1,17 @@
 """What the scheduler did, as events: the live runtime and the twin write the same ones."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from workbench.scheduling.demand import Demand
-from workbench.scheduling.ticket import NEVER_NS, Event, Ticket
+from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Ticket
 from workbench.schema import EventLog, fingerprint
+
+_OWNERS = {"layer": "expert"}
+
+
+def owner_of(pool: str) -> str:
+    """Whose bytes those of a pool are: chunks of layers are records."""
+    return _OWNERS.get(pool, pool)
 
 
 class Recorder:
@@ -72,7 +79,7 @@ class Recorder:
         self.log.add(
             start_ns,
             "wait",
-            store=demand.store,
+            store=owner_of(demand.store),
             request=event.request,
             phase=event.phase,
             layer=event.layer,
@@ -81,6 +88,55 @@ class Recorder:
             consumed=consumed,
             duration_ns=end_ns - start_ns,
         )
+
+    def union(
+        self, event: Event, keys: Sequence[int], now_ns: int, *, position: int, hits: int, joined: int, logical_bytes: int
+    ) -> None:
+        """A router chose `keys` of a layer that passes through whole: so many records were there, so many on their way."""
+        self.log.add(
+            now_ns,
+            "demand",
+            store="expert",
+            request=event.request,
+            phase=event.phase,
+            position=position,
+            layer=event.layer,
+            identity=fingerprint(keys),
+            hits=hits,
+            joined=joined,
+            misses=len(keys) - hits - joined,
+            logical_bytes=logical_bytes,
+        )
+
+    def chunk(self, ticket: Ticket, keys: Sequence[int], used: Collection[int]) -> None:
+        """A ticket of many records ended: one event for each, read before the router had spoken, `used` or wasted."""
+        if not ticket.issued:
+            return
+        event, count = ticket.event, len(keys)
+        depth, calls = self._depths.pop(ticket.number, None), self._calls.pop(ticket.number, 0.0)
+        outcome = ticket.outcome.value if ticket.outcome else None
+        rest = ticket.physical_bytes % count
+        for key in keys:
+            self.log.add(
+                ticket.issue_ns,
+                "ticket",
+                name="chunk",
+                store="expert",
+                identity=key,
+                request=event.request,
+                phase=event.phase,
+                layer=event.layer,
+                intent=Intent.PREDICTED.value,
+                outcome=outcome if key in used or ticket.outcome is Outcome.FAILED else Outcome.UNUSED.value,
+                submit_ns=ticket.submit_ns,
+                ready_ns=_or_none(ticket.ready_ns),
+                seen_ns=_or_none(ticket.seen_ns),
+                deadline_ns=_or_none(min(ticket.deadline_ns, ticket.asked_ns)),
+                logical_bytes=ticket.logical_bytes // count,
+                physical_bytes=ticket.physical_bytes // count + (rest if key == keys[0] else 0),
+                queue_depth=depth,
+                value=calls / count,
+            )
 
     def ticket(self, ticket: Ticket) -> None:
         """A ticket reached its final state; one that was never read leaves no event."""
