@@ -98,7 +98,7 @@ def test_arms_are_measured_from_their_events_and_those_without_any_are_kept(tmp_
     ]
     assert arms["differs"].all()
     assert not arms["counts"].any()
-    assert "state_differs" in arms["reasons"][0]
+    assert set(arms["codes"]) == {"competitor, state_differs"}
     events = series.path / arms["folder"][1] / "events.parquet"
     events.unlink()
     assert series_arms(job, series.path)["token_ms"].is_null().to_list() == [False, True, False, False]

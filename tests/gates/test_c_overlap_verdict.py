@@ -46,7 +46,7 @@ def arms(disk=DISK, cohorts=4, noise=0.004, **changed):
                 rows.append(
                     {
                         "disk": disk, "comparison": comparison, "cohort": cohort, "position": position, "arm": "AB"[side],
-                        "counts": True, "differs": False, "reasons": "", "folder": "", **measures,
+                        "counts": True, "differs": False, "codes": "", "folder": "", **measures,
                     }
                 )  # fmt: skip
     return pl.DataFrame(rows, schema=ARM_SCHEMA)

@@ -38,20 +38,26 @@ def decode_measures(events: pl.DataFrame) -> dict[str, float]:
     inside = decode.filter(pl.col("t_ns").is_between(first, last))
     waits = inside.filter(kind="wait")
     tickets = inside.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed")).drop_nulls("ready_ns")
-    wasted = tickets.filter(outcome="unused")["logical_bytes"].sum()
     demands = inside.filter(kind="demand")
     read = tickets.filter(pl.col("store") == "expert", pl.col("outcome") != "unused")
     io_ns = union_ns(read["submit_ns"].to_numpy(), read["ready_ns"].to_numpy())
-    per_ms = 1 / NS_PER_MS / count
+
+    def total(rows: pl.DataFrame, column: str) -> float:
+        return float(rows[column].drop_nulls().to_numpy().sum()) / count
+
+    def waited_ms(store: str) -> float:
+        return total(waits.filter(store=store), "duration_ns") / NS_PER_MS
+
+    wasted = total(tickets.filter(outcome="unused"), "logical_bytes")
     return {
-        "token_ms": (last - first) * per_ms,
-        "expert_wait_ms": waits.filter(store="expert")["duration_ns"].sum() * per_ms,
-        "ple_wait_ms": waits.filter(store="ple")["duration_ns"].sum() * per_ms,
-        "io_ms": io_ns * per_ms,
-        "readback_ms": inside.filter(kind="readback")["duration_ns"].sum() * per_ms,
-        "useful_gbps": read["logical_bytes"].sum() / GB / (io_ns / NS_PER_S) if io_ns else math.nan,
-        "demand_bytes": (tickets["logical_bytes"].sum() - wasted) / count,
-        "wasted_bytes": wasted / count,
-        "misses": demands.filter(store="expert")["misses"].sum() / count,
-        "page_misses": demands.filter(store="ple")["misses"].sum() / count,
+        "token_ms": (last - first) / NS_PER_MS / count,
+        "expert_wait_ms": waited_ms("expert"),
+        "ple_wait_ms": waited_ms("ple"),
+        "io_ms": io_ns / NS_PER_MS / count,
+        "readback_ms": total(inside.filter(kind="readback"), "duration_ns") / NS_PER_MS,
+        "useful_gbps": total(read, "logical_bytes") * count / GB / (io_ns / NS_PER_S) if io_ns else math.nan,
+        "demand_bytes": total(tickets, "logical_bytes") - wasted,
+        "wasted_bytes": wasted,
+        "misses": total(demands.filter(store="expert"), "misses"),
+        "page_misses": total(demands.filter(store="ple"), "misses"),
     }

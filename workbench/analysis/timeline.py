@@ -195,7 +195,7 @@ def _filled(
         return
     scale = sum(end - start for start, end in free) / total_ns
     gaps = iter(free)
-    at, end = next(gaps, (0, 0))
+    at, end = map(float, next(gaps, (0, 0)))
     for key, length in parts:
         left = length * scale
         while left > 0:

@@ -6,7 +6,11 @@ from difflib import get_close_matches
 from workbench.errors import BadInput
 from workbench.gates.base import Gate
 
-GATES = {"a_storage": "workbench.gates.a_storage", "b_locality": "workbench.gates.b_locality"}
+GATES = {
+    "a_storage": "workbench.gates.a_storage",
+    "b_locality": "workbench.gates.b_locality",
+    "c_overlap": "workbench.gates.c_overlap",
+}
 """Module of each gate by name, in the order they are walked."""
 
 

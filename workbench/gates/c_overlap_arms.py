@@ -26,7 +26,8 @@ ARM_SCHEMA: dict[str, Any] = {
     "counts": pl.Boolean,
     # outputs, states or routes of the cohort's arms differ
     "differs": pl.Boolean,
-    "reasons": pl.String,
+    # why it does not count
+    "codes": pl.String,
     "folder": pl.String,
     **DECODE_SCHEMA,
 }
@@ -71,12 +72,12 @@ def series_arms(job: Job, path: Path) -> pl.DataFrame:
     return pl.DataFrame([shared | row for row in rows], schema=ARM_SCHEMA)
 
 
-def _cohort_rows(series: RunFolder, cohort: CohortRecord) -> list[Mapping[str, Any]]:
+def _cohort_rows(series: RunFolder, cohort: CohortRecord) -> list[dict[str, Any]]:
     shared = {
         "cohort": cohort.number,
         "counts": cohort.valid,
         "differs": any(reason.code in _DIFFERS for reason in cohort.reasons),
-        "reasons": "; ".join(str(reason) for reason in cohort.reasons),
+        "codes": ", ".join(sorted({reason.code.value for reason in cohort.reasons})),
     }
     return [
         {**shared, "position": position, "arm": arm.letter, "folder": arm.folder, **_measures(series.path / arm.folder)}

@@ -108,7 +108,7 @@ def faster_mode(modes: pl.DataFrame, tile: int) -> str:
 def unique_fraction(modes: pl.DataFrame, tile: int) -> float:
     """Share of the layer's bytes that the tile uses."""
     at = modes.filter(tile=tile)
-    return float(at["union_bytes"].sum() / at["layer_bytes"].sum())
+    return float(at["union_bytes"].to_numpy().sum() / at["layer_bytes"].to_numpy().sum())
 
 
 def overread_over_hidden(modes: pl.DataFrame, tile: int) -> Interval:

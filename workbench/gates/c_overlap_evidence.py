@@ -13,6 +13,7 @@ from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import Job, disk_words
 from workbench.gates.c_overlap_verdict import TABLES, Measures, outcome_by_disk
 from workbench.schema import Criterion, Evidence
+from workbench.units import GB
 
 _MEASURES = tuple(DECODE_SCHEMA)
 
@@ -48,13 +49,14 @@ def comparison_table(arms: pl.DataFrame, jobs: Sequence[Job], config: OverlapCon
 def _comparison_row(arms: pl.DataFrame, job: Job, config: OverlapConfig, evidence: Evidence) -> dict[str, Any]:
     compared, disk = job.comparison, disk_words(job.disk)
     cohorts = estimates.cohorts_of(arms, disk, compared.name, config.cohorts)
-    tried = arms.filter(pl.col("disk") == disk, pl.col("comparison") == compared.name)["cohort"].n_unique()
+    own = arms.filter(pl.col("disk") == disk, pl.col("comparison") == compared.name)
     slower = estimates.rate_ratio(cohorts, "token_ms", config.min_cohorts)
     row: dict[str, Any] = {
         "disk": disk,
         "comparison": compared.name,
         "B over A": f"{_words(job, compared.candidate)} over {str(compared.control).lower()}",
-        "cohorts": f"{len(cohorts)} of {tried}",
+        "cohorts": f"{len(cohorts)} of {own['cohort'].n_unique()}",
+        "rejected for": ", ".join(sorted({code for codes in own["codes"] for code in codes.split(", ") if code})),
         "tokens_per_s_ratio": 1 / slower.value,
         "low": 1 / slower.high,
         "high": 1 / slower.low,
@@ -102,7 +104,7 @@ def _mode_row(modes: pl.DataFrame, tile: int) -> dict[str, Any]:
         "chosen": ", ".join(sorted(set(at.filter(mode="auto")["chosen"].drop_nulls()))),
         "chosen_over_faster": estimates.mode_ratio(modes, tile, "auto", faster).value,
         "macro_overread_over_hidden": estimates.overread_over_hidden(modes, tile).value,
-        "macro_reading_gbps": float(macro["physical_bytes"].sum() / 1e9 / macro["io_s"].sum()),
+        "macro_reading_gbps": float(macro["physical_bytes"].to_numpy().sum() / GB / macro["io_s"].to_numpy().sum()),
     }
 
 

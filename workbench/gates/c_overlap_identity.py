@@ -60,7 +60,7 @@ def check_identity(config: OverlapConfig) -> pl.DataFrame:
     plan = base_plan(config, "")["runtime"]
     prompt = encode(load_tokenizer(config.profile), config.prompt)
     wanted = _reference(config, plan, prompt)
-    _run_streamed(config, plan, prompt, reads.append)  # type: ignore[arg-type]
+    _run_streamed(config, plan, prompt, reads.append)
     cases = [*_settings(), *_orders(config), *_faults(config, len(set(reads)))]
     rows = []
     with progress("identity", len(cases)) as advance:

@@ -10,6 +10,7 @@ from workbench.gates.a_storage_load import running
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.paths import store_folder
 from workbench.runtime.config import RuntimeConfig
+from workbench.units import GB
 
 RATE_SCHEMA: dict[str, Any] = {
     "round": pl.Int32,
@@ -21,7 +22,6 @@ RATE_SCHEMA: dict[str, Any] = {
     "kept": pl.Float64,
 }
 """One row a round."""
-_GB = 1e9
 
 
 def measure_rates(config: OverlapConfig) -> pl.DataFrame:
@@ -30,8 +30,8 @@ def measure_rates(config: OverlapConfig) -> pl.DataFrame:
     path, windows = record_windows(store_folder(config.profile))
 
     def read(seed: int) -> float:
-        how = {"depth": runtime.expert_depth, "uncached": runtime.uncached, "probe_s": config.overlap_seconds}
-        return read_rate(path, windows, **how, seed=seed).bytes_per_s / _GB
+        depth, uncached, seconds = runtime.expert_depth, runtime.uncached, config.overlap_seconds
+        return read_rate(path, windows, depth=depth, uncached=uncached, probe_s=seconds, seed=seed).bytes_per_s / GB
 
     rows = []
     for number in range(config.overlap_rounds):
