@@ -106,3 +106,15 @@ def test_a_run_that_is_slowed_to_another_disk_is_emulated(mini_store, tmp_path):
     assert result.evidence is Evidence.EMULATED
     assert result.tags["bandwidth_source"].startswith("envelope m4-pro-512gb (emulated)")
     assert 0 <= float(result.tags["overdue_share"]) <= 1
+
+
+def test_idle_time_between_turns_brings_a_hot_set_back_and_changes_no_text(mini_store, tmp_path):
+    turns = {"turns": ["import os\n", "def f(x):"], "stop_at_eos": False, "runtime": {"cache_bytes": 5_000_000, "policy": "lru"}}
+    plain = run_generate(config(**turns), root=tmp_path)
+    warmed = run_generate(config(**turns, idle_s=0.5, hot_set=40), root=tmp_path)
+    assert warmed.texts == plain.texts
+    assert warmed.folder.result.tags["state_digest"] == plain.folder.result.tags["state_digest"]
+    events = [read_events(made.folder.path / "events.parquet").filter(kind="ticket") for made in (plain, warmed)]
+    assert [tickets.filter(intent="predicted").height for tickets in events] == [0, 40]
+    starts = read_events(warmed.folder.path / "events.parquet").filter(name="request_start")["t_ns"]
+    assert starts[1] - starts[0] > 500 * 1_000_000

@@ -51,7 +51,7 @@ def test_warming_moves_bytes_and_no_decision(runs):
 
 def test_a_turn_finds_what_its_sequence_used_most(runs):
     cold, warm = (misses_of_first_token(runs[most][0]) for most in (0, 60))
-    assert warm < 0.8 * cold
+    assert warm < 0.9 * cold
 
 
 def test_what_is_warmed_is_predicted_background_reading(runs):

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from workbench.runtime.crossover import UNKNOWN_DISK, DiskRates
 from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
+from workbench.runtime.warming import Warming
 from workbench.schema import EventLog, Evidence, RunFolder
-from workbench.units import NS_PER_MS
+from workbench.units import NS_PER_MS, NS_PER_S
 
 TextSink = Callable[[str], None]
 
@@ -46,6 +48,10 @@ class GenerateConfig(Config):
     """End a turn behind the end-of-text token."""
     tile: int = Field(256, ge=1)
     """Prompt tokens a prefill pass takes."""
+    idle_s: float = Field(0.0, ge=0)
+    """Time between two turns, seconds: a tool runs, a person reads."""
+    hot_set: int = Field(0, ge=0)
+    """Most records that this time brings back for the sequence, what it used most and latest first; 0: none."""
     warm_up_tokens: int = Field(0, ge=0)
     """Tokens decoded first, in a sequence that is thrown away with its events; the cache keeps what they read."""
     attribution_tokens: int = Field(8, ge=0)
@@ -146,10 +152,27 @@ def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None)
     tokenizer = load_tokenizer(config.profile)
     if config.warm_up_tokens:
         _warm_up(config, engine, tokenizer)
-    session = Session(engine, tile=config.tile)
-    sampler = Sampler(config.sampling)
-    texts = tuple(_run_turn(config, session, tokenizer, sampler, turn, on_text) for turn in config.turns)
-    return session, texts
+    warming = _warming(config, engine)
+    session = Session(engine, tile=config.tile, route_sink=warming.note if warming else None)
+    sampler, texts = Sampler(config.sampling), []
+    for turn in config.turns:
+        if texts:
+            _stand_idle(config, session, warming)
+        texts.append(_run_turn(config, session, tokenizer, sampler, turn, on_text))
+    return session, tuple(texts)
+
+
+def _warming(config: GenerateConfig, engine: Engine) -> Warming | None:
+    if not config.hot_set or not isinstance(engine, StreamedEngine):
+        return None
+    return Warming(engine.transfer, num_experts=engine.model.geometry.num_experts, most=config.hot_set)
+
+
+def _stand_idle(config: GenerateConfig, session: Session, warming: Warming | None) -> None:
+    if warming is None:
+        time.sleep(config.idle_s)
+    else:
+        warming.stand_idle(session.request, round(config.idle_s * NS_PER_S))
 
 
 def _warm_up(config: GenerateConfig, engine: Engine, tokenizer: Tokenizer) -> None:
