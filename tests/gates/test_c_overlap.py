@@ -1,52 +1,62 @@
-"""Gate C from end to end on a planted disk: slow, and with a pipe that charges by the read."""
+"""Gate C from end to end on a planted disk: slow, and with a pipe that charges by the read. Its arms run in this process."""
 
 import json
 
 import pytest
 
 from workbench.abba.power import PowerState
+from workbench.abba.records import ORDER, ArmRecord, CohortRecord, Series, WatchRecord
 from workbench.abba.runner import run_abba
 from workbench.abba.watch import Reading, Watch
+from workbench.config import with_settings
+from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.gates import c_overlap_arms
 from workbench.gates.base import run_gate
 from workbench.gates.c_overlap import GATE
 from workbench.gates.c_overlap_plan import SPLIT, WAVES
-from workbench.schema import Evidence, Outcome, list_runs
+from workbench.schema import Evidence, Outcome, RunFolder, list_runs
+from workbench.schema.results import write_json
 
-PLANTED = {
-    "name": "planted", "device": "none", "source": "a test", "latency_us": 6000.0, "stream_gbps": 1.0, "bandwidth_gbps": 1.0,
-    "iops": 2000.0,
-}  # fmt: skip
-
-
-def still():
-    """A watchdog of a machine on which nothing else happens: other tests run beside this one."""
-    seconds = iter(range(1, 1_000_000))
-    zeros = dict.fromkeys(("busy_s", "stolen_s", "own_s", "memory_pressure"), 0.0)
-    return Watch(lambda _: Reading(t_ns=next(seconds) * 10**9, swap_out_bytes=0, **zeros), PowerState)
+NOTHING = dict.fromkeys(("swap_out_bytes", "memory_pressure", "other_cores", "stolen_cores"), 0)
+SEEN = WatchRecord(wall_s=1, num_samples=2, longest_gap_s=1, **NOTHING)
+SMALL = ("prompt='a'", "warm_up_tokens=1", "tokens=4", "orders=1", "faults=1", "tiles=[8]")
 
 
 @pytest.fixture
-def disk(mini_store, monkeypatch, tmp_path):
-    """An envelope of a disk on which a read takes 6 ms and ten of them 1 ms less; arms count whatever their drift."""
-    monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: "00" * 32)
-
-    def run(config, *, root, note):
-        return run_abba(config.model_copy(update={"drift_limit": 0.9}), root=root, note=note, watch=still)
-
-    monkeypatch.setattr(c_overlap_arms, "run_abba", run)
+def disk(mini_store, tmp_path):
+    """An envelope of a disk on which a read takes 6 ms and every further one 1 ms more, however small."""
+    known = {"name": "planted", "device": "none", "source": "a test", "stream_gbps": 1.0, "bandwidth_gbps": 1.0}
     path = tmp_path / "planted.json"
-    path.write_text(json.dumps(PLANTED))
+    path.write_text(json.dumps({**known, "latency_us": 6000.0, "iops": 1000.0}))
     return path
 
 
+def run_here(config, *, root, note):
+    """A series whose cohorts all count; its arms are real runs, but of this process."""
+    series = RunFolder.create(root, "abba", config, profile=config.profile, evidence=config.evidence)
+    cohorts = []
+    for number in range(1, config.cohorts + 1):
+        arms = []
+        for name in ORDER:
+            plan = with_settings(config.base, config.change if name[-1] == "B" else ())
+            arm = run_generate(GenerateConfig.build(plan), root=series.path / "arms" / f"c{number:02d}" / name).folder
+            place = str(arm.path.relative_to(series.path))
+            arms.append(ArmRecord(name=name, exit_code=0, started_ns=0, duration_s=1, watch=SEEN, folder=place))
+        cohorts.append(CohortRecord(number=number, arms=tuple(arms)))
+    write_json(series.artifacts / "cohorts.json", Series(cohorts=tuple(cohorts)).model_dump(mode="json"))
+    series.finish()
+    return series
+
+
 def walk(disk, root, *settings):
-    small = ("warm_up_tokens=1", "tokens=4", "orders=1", "faults=1", "tiles=[8]", f"envelopes=['{disk}']", *settings)
-    return run_gate(GATE, GATE.configure(smoke=True, settings=small), root=root, anyway=True)
+    return run_gate(
+        GATE, GATE.configure(smoke=True, settings=(*SMALL, f"envelopes=['{disk}']", *settings)), root=root, anyway=True
+    )
 
 
-def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_there(disk, tmp_path):
-    folder = walk(disk, tmp_path / "runs", f"compare=['{SPLIT}']", "cohorts=2", "max_cohorts=2", "min_cohorts=2")
+def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_there(disk, tmp_path, monkeypatch):
+    monkeypatch.setattr(c_overlap_arms, "run_abba", run_here)
+    folder = walk(disk, tmp_path / "runs", f"compare=['{SPLIT}']", "cohorts=3", "max_cohorts=3", "min_cohorts=3")
     result = folder.result
     assert (result.evidence, result.verdict.outcome) == (Evidence.EMULATED, Outcome.FAIL)
     assert result.verdict.codes == ("C.split@planted",)
@@ -56,7 +66,7 @@ def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_t
     assert clauses["C.waves@planted"].outcome is Outcome.INCONCLUSIVE
     assert any("conditional on gate a_storage" in line for line in result.verdict.conditions)
     assert set(GATE.shown) <= set(result.tables)
-    assert [row["cohorts"] for row in result.tables["comparisons"]] == ["2 of 2"]
+    assert [row["cohorts"] for row in result.tables["comparisons"]] == ["3 of 3"]
     assert {path.stem for path in (folder.artifacts / "figures").glob("*.png")} == {
         "crossover", "overlap", "timeline", "waits", "waterfall",
     }  # fmt: skip
@@ -65,9 +75,23 @@ def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_t
     assert sorted(kinds) == ["abba", "gate_c", "generate"]
 
 
+def still():
+    """A watchdog of a machine on which nothing else happens: other tests run beside this one."""
+    seconds = iter(range(1, 1_000_000))
+    zeros = dict.fromkeys(("busy_s", "stolen_s", "own_s", "memory_pressure"), 0.0)
+    return Watch(lambda _: Reading(t_ns=next(seconds) * 10**9, swap_out_bytes=0, **zeros), PowerState)
+
+
 @pytest.mark.soak
-def test_where_all_reads_of_a_layer_arrive_at_once_waves_gain_nothing(disk, tmp_path):
-    settings = (f"compare=['{WAVES}']", "tokens=12", "cohorts=4", "max_cohorts=4")
-    verdict = walk(disk, tmp_path / "runs", *settings).result.verdict
-    assert "C.waves@planted" in verdict.codes
+def test_where_all_reads_of_a_layer_arrive_at_once_waves_gain_nothing(disk, tmp_path, monkeypatch):
+    monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: "00" * 32)
+
+    def run(config, *, root, note):
+        return run_abba(config.model_copy(update={"drift_limit": 0.9}), root=root, note=note, watch=still)
+
+    monkeypatch.setattr(c_overlap_arms, "run_abba", run)
+    at_once = json.loads(disk.read_text()) | {"latency_us": 12_000.0}
+    disk.write_text(json.dumps(at_once))
+    verdict = walk(disk, tmp_path / "runs", f"compare=['{WAVES}']", "tokens=12", "cohorts=4", "max_cohorts=4").result.verdict
     assert verdict.outcome is Outcome.FAIL
+    assert "C.waves@planted" in verdict.codes
