@@ -67,6 +67,20 @@ def test_unused_predictions_are_wasted_not_demanded() -> None:
     assert metrics["e2e/wasted_bytes_per_token"] == 70
 
 
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_read_that_was_given_up_moved_bytes_and_has_no_latency(others: int) -> None:
+    log = EventLog()
+    for ready_ns in (None, *[1000] * others):
+        log.add(
+            1, "ticket", phase="prefill", store="expert", intent="predicted", outcome="unused", submit_ns=0, ready_ns=ready_ns,
+            logical_bytes=70, physical_bytes=128, queue_depth=1,
+        )  # fmt: skip
+    metrics = run_metrics(log.frame())
+    assert metrics["storage/expert_wasted_bytes"] == 70 * (1 + others)
+    assert metrics["storage/expert_physical_bytes"] == 128 * (1 + others)
+    assert metrics.get("storage/expert_submit_to_ready_p50_us") == (1.0 if others else None)
+
+
 def test_one_token_has_no_decode_rate_and_no_series() -> None:
     log = EventLog()
     log.add(5, "token", request=0, phase="decode", value=1.0)

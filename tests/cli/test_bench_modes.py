@@ -53,7 +53,7 @@ def test_modes_are_shown_by_tile_and_said_to_be_emulated(asked, command, tmp_pat
 def test_modes_as_json_and_as_a_smoke_test(asked, command, tmp_path, capsys):
     command("modes", "--smoke", "--before-us", "5", "--json", "--out", str(tmp_path))
     told = json.loads(capsys.readouterr().out)
-    assert (told["kind"], told["evidence"]) == ("bench_modes", "emulated")
+    assert (told["kind"], told["evidence"]) == ("modes", "emulated")
     assert [row["chosen_over_better"] for row in told["tables"]["crossover"]] == [1, 1]
     assert (asked[0].tiles, asked[0].repeats, asked[0].before_us) == ((16, 64), 1, 5)
 

@@ -65,8 +65,10 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
     used = tickets.filter(pl.col("outcome") != "unused")
     exact, predicted = (_sum(tickets.filter(intent=intent), "logical_bytes") for intent in ("exact", "predicted"))
     demand, wasted = _sum(used, "logical_bytes"), _sum(tickets, "logical_bytes") - _sum(used, "logical_bytes")
-    latency_us = (tickets["ready_ns"] - tickets["submit_ns"]).to_numpy() / NS_PER_US
-    busy_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
+    # a prediction that was given up may have moved bytes and never come
+    came = tickets.drop_nulls("ready_ns")
+    latency_us = (came["ready_ns"] - came["submit_ns"]).to_numpy() / NS_PER_US
+    busy_ns = union_ns(came["submit_ns"].to_numpy(), came["ready_ns"].to_numpy())
     values = {
         "demand_bytes": demand,
         "exact_bytes": exact,
@@ -75,12 +77,11 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
         "logical_bytes": _sum(events.filter(kind="demand"), "logical_bytes"),
         "physical_bytes": _sum(tickets, "physical_bytes"),
         "queue_depth_mean": tickets["queue_depth"].drop_nulls().to_numpy().mean() if tickets["queue_depth"].count() else None,
-        "bandwidth_gbps": _sum(tickets, "physical_bytes") / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
-        "submit_to_ready_p50_us": np.percentile(latency_us, 50),
-        "submit_to_ready_p95_us": np.percentile(latency_us, 95),
-        "submit_to_ready_p99_us": np.percentile(latency_us, 99),
+        "bandwidth_gbps": _sum(came, "physical_bytes") / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
         "overfetch_ratio": (demand + wasted) / demand if demand else 0.0,
     }
+    if came.height:
+        values |= {f"submit_to_ready_p{p}_us": np.percentile(latency_us, p) for p in (50, 95, 99)}
     values |= _calls(tickets) | _timeliness(tickets)
     return {f"storage/{store}_{name}": value for name, value in values.items() if value is not None}
 

@@ -205,7 +205,7 @@ def modes(
     result = folder.result
     assert result is not None
     if json:
-        print_json("bench_modes", {"folder": str(folder.path), **result.model_dump(mode="json")})
+        print_json("modes", {"folder": str(folder.path), **result.model_dump(mode="json")})
     else:
         print_table(
             rounded(result.tables["crossover"]), f"Prefill modes on one layer of {profile} (emulated: compute is a timed wait)"

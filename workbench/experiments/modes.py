@@ -175,12 +175,13 @@ class _Bench:
 def _seen(events: pl.DataFrame) -> dict[str, Any]:
     """What the events of a pass tell about it."""
     reads, waits = events.filter(kind="ticket", store="expert"), events.filter(kind="wait", store="expert")
+    came = reads.drop_nulls("ready_ns")
     marks = {row["name"]: row for row in events.filter(kind="mark").iter_rows(named=True)}
     micro, macro = marks["prefill_micro"], marks["prefill_macro"]
     return {
         "chosen": "macro" if macro["outcome"] == "chosen" else "micro",
         "wait_s": waits["duration_ns"].sum() / NS_PER_S,
-        "io_s": union_ns(reads["submit_ns"].to_numpy(), reads["ready_ns"].to_numpy()) / NS_PER_S,
+        "io_s": union_ns(came["submit_ns"].to_numpy(), came["ready_ns"].to_numpy()) / NS_PER_S,
         "physical_bytes": reads["physical_bytes"].sum(),
         "expected_micro_s": micro["duration_ns"] / NS_PER_S,
         "expected_macro_s": macro["duration_ns"] / NS_PER_S,

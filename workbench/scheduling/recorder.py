@@ -113,7 +113,7 @@ class Recorder:
         if not ticket.issued:
             return
         event, count = ticket.event, len(keys)
-        depth, calls = self._depths.pop(ticket.number, None), self._calls.pop(ticket.number, 0.0)
+        depth, calls = self._depths.pop(ticket.number, None), self._calls.pop(ticket.number, 1.0)
         outcome = ticket.outcome.value if ticket.outcome else None
         rest = ticket.physical_bytes % count
         for key in keys:
