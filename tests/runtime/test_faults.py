@@ -98,10 +98,10 @@ def test_one_percent_of_all_single_faults(mini_store, sound, cache_bytes):
         assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind)
 
 
-def test_one_percent_of_all_single_faults_of_split_reads(mini_store, sound, sound_apart, cache_bytes):
+def test_some_single_faults_of_split_reads(mini_store, sound, sound_apart, cache_bytes):
     assert sound_apart[0] == sound[0]
     assert sound_apart[1] > 1.5 * sound[1]
-    for position, kind in one_percent(sound_apart[1]):
+    for position, kind in one_percent(sound_apart[1])[::3]:
         assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind, **APART)
 
 
