@@ -79,8 +79,8 @@ MUTANTS = {
     ),
     "compute waits on the smallest set": (
         "ticket",
-        "missing = bool(self.wanted & components & ~self.ready_bits)",
-        "missing = bool(self.wanted & ~self.ready_bits)",
+        "return not self.wanted & components & ~self.ready_bits",
+        "return not self.wanted & ~self.ready_bits",
     ),
     "what another request holds goes on": (
         "lifecycle",
