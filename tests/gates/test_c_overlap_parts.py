@@ -158,3 +158,8 @@ def test_identity_tries_every_width_order_and_fault_and_finds_the_one_that_diffe
     assert wrong["case"][1].startswith("hang at read")
     orders = [kinds for _, kinds in decoded["runs"] if len(kinds) > 1]
     assert [set(kinds) for kinds in orders] == [{"delay"}] * 3
+
+
+def test_hits_are_resolved_on_the_device_only_where_records_are_small():
+    assert "misses read back" in [each.name for each in comparisons(OverlapConfig())]
+    assert "misses read back" not in [each.name for each in comparisons(OverlapConfig(profile="flash-next"))]

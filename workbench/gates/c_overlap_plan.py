@@ -8,8 +8,10 @@ from workbench.abba.plans import compare_generate
 from workbench.abba.records import AbbaConfig
 from workbench.errors import BadInput
 from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.traces import profile_geometry
 from workbench.paths import store_folder
 from workbench.runtime.engine import cache_limits
+from workbench.runtime.pool import float32_scales_bytes
 from workbench.stores import open_store
 
 WAVES, EARLY, LANES, SPLIT = "waves", "early pages", "page lanes", "split records"
@@ -70,11 +72,17 @@ def _shown(config: OverlapConfig) -> list[Comparison]:
     if not config.shown_cohorts:
         return []
     widths = [_of(f"waves of {width}", "wave", "barrier", width, decides=False) for width in _WIDTHS if width != config.wave]
+    readback = _of("misses read back", "readback", "ids", "misses", decides=False)
     return [
         *widths,
-        _of("misses read back", "readback", "ids", "misses", decides=False),
+        *([readback] if resolves_hits(config) else []),
         _of("next layer", "prefetch", "nothing", "next_layer", decides=False),
     ]
+
+
+def resolves_hits(config: OverlapConfig) -> bool:
+    """Whether hits can be resolved on the device: records small enough that one gather runs all of the pool."""
+    return float32_scales_bytes(profile_geometry(config.profile)) > 0
 
 
 def _of(name: str, setting: str, control: Any, candidate: Any, *, decides: bool = True) -> Comparison:
