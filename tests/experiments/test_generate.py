@@ -59,7 +59,7 @@ def test_a_warm_up_leaves_no_events_and_the_same_text(mini_store, tmp_path):
     cold, warm = (run_generate(config(warm_up_tokens=n), root=tmp_path) for n in (0, 6))
     assert cold.texts == warm.texts
     events = read_events(warm.folder.path / "events.parquet")
-    assert events.filter(kind="mark").height == 1
+    assert events.filter(kind="mark", name="request_start").height == 1
     assert warm.folder.result.metrics["routing/decode_hit_rate"] == 1.0
     assert cold.folder.result.metrics["routing/decode_hit_rate"] < 1.0
 
