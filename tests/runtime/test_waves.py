@@ -186,3 +186,17 @@ def test_a_record_that_is_whole_already_runs_whole():
 def test_a_wave_that_can_not_be_had_fails_the_request():
     with pytest.raises(RequestFailed, match="layer 1 could not be read: gone"):
         run({3: 10, 4: 20}, 1, hits=(1,), failing=(4,))
+
+
+def test_what_comes_while_compute_ends_was_on_time_and_nobody_waited():
+    clock, log = VirtualClock(), EventLog()
+    pool = Pool(name="expert", digest="", slots=SlotTable(8, make("lru", capacity=8)), sizes=lambda key, bits: (RECORD, RECORD))
+    reader = PlannedReader(clock, {(3, 1): 30, (4, 1): 80})
+    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, lambda: clock.sleep_until(50))
+    for key in (3, 4):
+        demand = transfer.demand("expert", [key], Step().event(1), position=0, logical_bytes=0)
+        transfer.wait(demand, position=0)
+        transfer.scheduler.release(demand)
+    events = log.frame()
+    assert events.filter(kind="ticket").sort("ready_ns")["outcome"].to_list() == ["used_on_time", "used_late"]
+    assert events.filter(kind="wait").select("t_ns", "duration_ns").rows() == [(50, 30)]

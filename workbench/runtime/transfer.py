@@ -137,15 +137,23 @@ class Transfer:
     def wait(self, demand: Demand, *, position: int) -> None:
         """Returns when all keys of a demand are there. Raises RequestFailed when they can't be had."""
         keys = list(demand.tickets)
-        if self.is_there(demand):
-            self._missing(demand, keys)
-        else:
-            self.stand_still(demand, lambda: keys if demand.have(keys) else None, keys, position=position)
+        if not self.is_there(demand):
+            self.stand_still(demand, lambda: keys if demand.have(keys) else None, keys, position=position, all_of_them=True)
+        self._missing(demand, keys)
 
-    def stand_still(self, demand: Demand, ready: Callable[[], Stage | None], keys: Sequence[int], *, position: int) -> Stage:
+    def stand_still(
+        self,
+        demand: Demand,
+        ready: Callable[[], Stage | None],
+        keys: Sequence[int],
+        *,
+        position: int,
+        all_of_them: bool = False,
+    ) -> Stage:
         """Lets compute finish and waits until `ready` finds a stage that has its bytes; what it finds is returned.
 
-        `keys`: all those that compute would take now. Raises RequestFailed when one of them can't be had.
+        `keys`: those that compute would take now, the ones that come first or `all_of_them`. Raises RequestFailed when one of
+        them can't be had.
         """
         self._drain()
         self.collect()
@@ -153,8 +161,8 @@ class Transfer:
         if (stage := ready()) is not None:
             return stage
         while stage is None:
-            self._missing(demand, keys)
-            self._collect(_POLL_S)
+            missing = self._missing(demand, keys)
+            self._collect(_POLL_S, sum(len(ticket.orders) for ticket in missing) if all_of_them else 1)
             stage = ready()
         end_ns = self.clock.now_ns()
         self.recorder.wait(demand, start_ns, end_ns, position=position, guarded=len(stage), consumed=len(stage))
@@ -167,8 +175,8 @@ class Transfer:
             where = f"{demand.store} bytes of layer {demand.event.layer}"
             raise RequestFailed(f"{where} could not be read: {error}") from error
 
-    def _collect(self, timeout_s: float) -> None:
-        done = self._reader.poll(timeout_s)
+    def _collect(self, timeout_s: float, at_least: int = 1) -> None:
+        done = self._reader.poll(timeout_s, at_least)
         for completion in done:
             self._land(completion)
         if timeout_s and not done:
