@@ -16,7 +16,7 @@ from workbench.schema import Evidence, Outcome, list_runs, read_events
 from workbench.schema.envelopes import load_envelope
 from workbench.simulate.stages import StageTimes
 
-SMALL = {"envelopes": ["usb-10gbps"], "requests": 1, "tokens": 5, "timing_tokens": 5, "attribution_tokens": 2, "prompt_tokens": 8}
+SMALL = {"envelopes": ["usb-10gbps"], "requests": 1, "tokens": 5, "attribution_tokens": 2, "prompt_tokens": 8}
 
 
 def test_the_twin_decides_what_the_live_run_decided(mini_store, tmp_path):

@@ -154,7 +154,8 @@ def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None)
         _warm_up(config, engine, tokenizer)
     warming = _warming(config, engine)
     session = Session(engine, tile=config.tile, route_sink=warming.note if warming else None)
-    sampler, texts = Sampler(config.sampling), []
+    sampler = Sampler(config.sampling)
+    texts: list[str] = []
     for turn in config.turns:
         if texts:
             _stand_idle(config, session, warming)

@@ -1,7 +1,7 @@
 """A trace run: requests decoded on the exact target, the native router's choices written down."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,13 +96,29 @@ def record_trace(
         tags: further tags of the run.
         earlier: an interrupted run of the same configuration; the requests that it finished are taken over.
     """
+    with progress("trace", config.requests * config.tokens) as advance:
+        *_, folder = trace_steps(config, root, tags=tags, earlier=earlier, advance=advance)
+    return folder
+
+
+def trace_steps(
+    config: TraceConfig,
+    root: Path | None = None,
+    *,
+    tags: Mapping[str, str] | None = None,
+    earlier: RunFolder | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Iterator[RunFolder]:
+    """The same token by token, for whoever does something in between: yields the folder, the last time when it is finished."""
     prompts = choose_prompts(config)
     tags = {**(tags or {}), "split": config.split}
     folder = RunFolder.create(root or runs_folder(), "trace", config, profile=config.profile, evidence=Evidence.TRACE, tags=tags)
     with folder, StreamedEngine(store_folder(config.profile), config.runtime, folder.events) as engine:
         parts = folder.artifacts / _PARTS_NAME
         taken = _take_over(earlier, parts)
-        _record_requests(config, engine, prompts, parts)
+        for num_tokens in _record_requests(config, engine, prompts, parts):
+            advance(num_tokens)
+            yield folder
         engine.close()
         geometry = engine.model.geometry
         write_routes(
@@ -115,7 +131,7 @@ def record_trace(
         shutil.rmtree(parts)
         made = {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts), "taken_over": str(taken)}
         folder.finish(metrics=run_metrics(folder.events.frame()), tags=engine.identity | made)
-    return folder
+    yield folder
 
 
 def _take_over(earlier: RunFolder | None, parts: Path) -> int:
@@ -127,21 +143,20 @@ def _take_over(earlier: RunFolder | None, parts: Path) -> int:
     return len(done)
 
 
-def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prompt], parts: Path) -> None:
-    """One file a request, so that an interrupted run keeps those that are whole."""
+def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prompt], parts: Path) -> Iterator[int]:
+    """One file a request, so that an interrupted run keeps those that are whole; yields tokens as they are done."""
     tokenizer = load_tokenizer(config.profile)
-    with progress("trace", len(prompts) * config.tokens) as advance:
-        for request, prompt in enumerate(prompts):
-            part = parts / f"{request:06d}.parquet"
-            if part.exists():
-                advance(config.tokens)
-                continue
-            recorder = RouteRecorder(prompt)
-            for _ in _decode(config, engine, tokenizer, request, prompt, recorder):
-                advance(1)
-            unfinished = part.with_suffix(".part")
-            recorder.frame().write_parquet(unfinished)
-            unfinished.replace(part)
+    for request, prompt in enumerate(prompts):
+        part = parts / f"{request:06d}.parquet"
+        if part.exists():
+            yield config.tokens
+            continue
+        recorder = RouteRecorder(prompt)
+        for _ in _decode(config, engine, tokenizer, request, prompt, recorder):
+            yield 1
+        unfinished = part.with_suffix(".part")
+        recorder.frame().write_parquet(unfinished)
+        unfinished.replace(part)
 
 
 def _decode(

@@ -1,4 +1,4 @@
-"""Validates the twin: live runs, each with stage times measured right before it, beside what the twin makes of their routes.
+"""Validates the twin: live runs, each interleaved with stage timing, beside what the twin makes of their routes.
 
 The twin gets routes, settings, an envelope and stage times; it never sees a live run's events.
 """
@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from workbench.analysis.twin_errors import ARM, decoded, error_row, error_table, judge_twin
+from workbench.analysis.twin_errors import ARM, Decoded, decoded, error_row, error_table, judge_twin
 from workbench.config import Config
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
-from workbench.experiments.stage_timing import TimingPlan, time_stages
-from workbench.experiments.trace import TraceConfig, record_trace
+from workbench.experiments.stage_timing import TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
+from workbench.experiments.trace import TraceConfig, trace_steps
 from workbench.paths import runs_folder, store_folder
 from workbench.plots.style import save_figure
 from workbench.plots.twin import error_figure
@@ -32,7 +32,7 @@ _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "questi
 _TIMED_FAMILY = "prose"
 _CONDITIONS = (
     "prompts ran token by token: prefill modes are not imitated",
-    "what a read costs the computing thread was fitted on runs with the smallest cache, never on those compared",
+    "stage times and the cost of a read come from runs of another text that took turns with the live ones, token by token",
 )
 
 
@@ -70,8 +70,6 @@ class TwinValidationConfig(Config):
     """First tokens of each prompt that are used."""
     tokens: int = Field(48, ge=2)
     """Tokens decoded of each."""
-    timing_tokens: int = Field(48, ge=2)
-    """Tokens of each run that times stages."""
     attribution_tokens: int = Field(16, ge=1)
     """Tokens whose stages are timed one by one."""
     probe_s: float = Field(0.4, gt=0)
@@ -125,19 +123,37 @@ def _finish(config: TwinValidationConfig, rows: list[dict[str, Any]], folder: Ru
 
 
 def _run_case(config: TwinValidationConfig, case: LiveCase, number: int, root: Path) -> dict[str, Any]:
-    """Probe, stage timing, live run, twin: one row."""
+    """Live run and stage timing, a token each in turn; then the twin: one row."""
     store = store_folder(config.profile)
     runtime = _runtime(case, store)
     envelope = load_envelope(case.envelope) if case.envelope else probe_envelope(store, runtime, config.probe_s)
-    timing = _recording(config, case, number, runtime).model_copy(
-        update={"requests": 1, "tokens": config.timing_tokens, "split": "train", "families": (_TIMED_FAMILY,)}
-    )
-    stages = time_stages(TimingPlan(recording=timing, attribution_tokens=config.attribution_tokens), envelope, root)
-    live = record_trace(_recording(config, case, number, runtime), root=root)
-    twin = twin_inputs(live, runtime, store).replay(stages, envelope)
-    errors = error_row(decoded(read_events(live.path / "events.parquet")), decoded(twin))
-    measured = {"ask_us": stages.ask_us, "take_us": stages.take_us} | _disk_columns(envelope)
-    return {**case.model_dump(mode="json"), "wave": str(case.wave), **errors, **measured, "run": live.path.name}
+    recording = _recording(config, case, number, runtime)
+    smallest = _smallest(recording, config, store)
+    plan = TimingPlan(recording=smallest, attribution_tokens=config.attribution_tokens)
+    timed, small, live = take_turns([timing_steps(plan, root), trace_steps(smallest, root), trace_steps(recording, root)])
+    calibration = twin_inputs(small, smallest.runtime, store)
+    stages = fit_read_cost(compute_times(timed), lambda made: decoded(calibration.replay(made, envelope)), _decoded(small))
+    twin = decoded(twin_inputs(live, runtime, store).replay(stages, envelope))
+    measured = {"read_cost_us": stages.ask_us + stages.take_us} | _disk_columns(envelope)
+    return {
+        **case.model_dump(mode="json"),
+        "wave": str(case.wave),
+        **error_row(_decoded(live), twin),
+        **measured,
+        "run": live.path.name,
+    }
+
+
+def _decoded(folder: RunFolder) -> Decoded:
+    return decoded(read_events(folder.path / "events.parquet"))
+
+
+def _smallest(recording: TraceConfig, config: TwinValidationConfig, store: Path) -> TraceConfig:
+    """Another text with the smallest cache: what stage times are taken from."""
+    least, _ = cache_limits(open_store(store))
+    runtime = recording.runtime.model_copy(update={"cache_bytes": least.num_bytes})
+    changes = {"requests": 1, "tokens": config.requests * config.tokens, "split": "train", "families": (_TIMED_FAMILY,)}
+    return recording.model_copy(update={**changes, "runtime": runtime})
 
 
 def _runtime(case: LiveCase, store: Path) -> RuntimeConfig:
