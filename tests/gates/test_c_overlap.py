@@ -31,7 +31,7 @@ def disk(mini_store, tmp_path):
     return path
 
 
-def run_here(config, *, root, note):
+def run_here(config, *, root):
     """A series whose cohorts all count; its arms are real runs, but of this process."""
     series = RunFolder.create(root, "abba", config, profile=config.profile, evidence=config.evidence)
     cohorts = []
@@ -86,8 +86,8 @@ def still():
 def test_where_all_reads_of_a_layer_arrive_at_once_waves_gain_nothing(disk, tmp_path, monkeypatch):
     monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: "00" * 32)
 
-    def run(config, *, root, note):
-        return run_abba(config.model_copy(update={"drift_limit": 0.9}), root=root, note=note, watch=still)
+    def run(config, *, root):
+        return run_abba(config.model_copy(update={"drift_limit": 0.9}), root=root, watch=still)
 
     monkeypatch.setattr(c_overlap_arms, "run_abba", run)
     at_once = json.loads(disk.read_text()) | {"latency_us": 12_000.0}

@@ -48,7 +48,7 @@ def planted(monkeypatch):
     def plan(config, job):
         return job
 
-    def run(job, *, root, note):
+    def run(job, *, root):
         ran.append(job.comparison.name)
         if job.comparison.name == EARLY and ran.count(EARLY) == 1:
             raise KeyboardInterrupt

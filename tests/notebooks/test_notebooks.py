@@ -39,6 +39,13 @@ def test_a_notebook_calls_the_package_and_defines_nothing(path):
     assert sum("parameters" in cell["metadata"].get("tags", []) for cell in cells) == 1
 
 
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != "start"], ids=lambda path: path.stem)
+def test_a_gates_notebook_takes_what_its_command_takes(path):
+    import papermill
+
+    assert set(papermill.inspect_notebook(path)) == {"profile", "smoke", "settings", "runs"}
+
+
 def execute(root, **config):
     folder = run_notebook(NotebookConfig(**config), root=root)
     assert folder.status is Status.FINISHED

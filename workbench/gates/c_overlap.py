@@ -102,6 +102,7 @@ GATE = Gate(
     shown={
         "clauses": "Each clause on each disk (evidence: in the clauses above)",
         "comparisons": "Each setting against its control (evidence: last column)",
+        "arms": "Both arms of each, a token (evidence: as above)",
         "bounds": "Decode beside its bounds (emulated where a disk is named, else physical)",
         "modes": "Prefill of one layer by tile (emulated: compute is a timed wait)",
         "identity": "Runs whose digests must not change (virtual clock)",

@@ -9,6 +9,7 @@ import polars as pl
 
 from workbench.abba.records import Code, CohortRecord
 from workbench.abba.runner import read_cohorts, run_abba
+from workbench.abba.validity import codes
 from workbench.analysis.overlap import DECODE_SCHEMA, decode_measures
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_plan import Job, abba_config, disk_words
@@ -45,10 +46,17 @@ def run_jobs(config: OverlapConfig, folder: RunFolder, jobs: Sequence[Job], note
     for number, job in enumerate(jobs, start=1):
         if job.words not in done:
             note(f"gate C: {job.words} ({number} of {len(jobs)})")
-            series = run_abba(abba_config(config, job), root=root, note=note)
+            series = run_abba(abba_config(config, job), root=root)
+            note(f"gate C: {_outcome(read_cohorts(series))}")
             done[job.words] = series.path.relative_to(root).as_posix()
         write_json(folder.artifacts / SERIES_NAME, done)
     return pl.concat([pl.DataFrame(schema=ARM_SCHEMA), *(series_arms(job, root / done[job.words]) for job in jobs)])
+
+
+def _outcome(cohorts: Sequence[CohortRecord]) -> str:
+    """How many count, and why the others don't."""
+    why = ", ".join(f"{code.value} {count}" for code, count in codes(cohorts).items())
+    return f"{sum(cohort.valid for cohort in cohorts)} of {len(cohorts)} cohorts count" + (f" ({why})" if why else "")
 
 
 def _taken_over(folder: RunFolder) -> dict[str, str]:

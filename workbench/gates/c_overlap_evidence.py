@@ -16,6 +16,13 @@ from workbench.schema import Criterion, Evidence
 from workbench.units import GB
 
 _MEASURES = tuple(DECODE_SCHEMA)
+_SIDE_BY_SIDE = {
+    "token_ms": "token ms",
+    "expert_wait_ms": "record wait ms",
+    "ple_wait_ms": "page wait ms",
+    "readback_ms": "read-back ms",
+    "useful_gbps": "records GB/s",
+}
 
 
 def arm_means(arms: pl.DataFrame, jobs: Sequence[Job]) -> pl.DataFrame:
@@ -51,7 +58,7 @@ def _comparison_row(arms: pl.DataFrame, job: Job, config: OverlapConfig, evidenc
     cohorts = estimates.cohorts_of(arms, disk, compared.name, config.cohorts)
     own = arms.filter(pl.col("disk") == disk, pl.col("comparison") == compared.name)
     slower = estimates.rate_ratio(cohorts, "token_ms", config.min_cohorts)
-    row: dict[str, Any] = {
+    row = {
         "disk": disk,
         "comparison": compared.name,
         "B over A": f"{_words(job, compared.candidate)} over {str(compared.control).lower()}",
@@ -61,17 +68,20 @@ def _comparison_row(arms: pl.DataFrame, job: Job, config: OverlapConfig, evidenc
         "low": 1 / slower.high,
         "high": 1 / slower.low,
     }
-    for measure, name in (
-        ("token_ms", "token_ms"),
-        ("expert_wait_ms", "expert_wait_ms"),
-        ("ple_wait_ms", "page_wait_ms"),
-        ("useful_gbps", "record_gbps"),
-        ("readback_ms", "readback_ms"),
-    ):
-        for arm, mean in (("A", estimates.control), ("B", estimates.candidate)):
-            row[f"{name}_{arm}"] = _mean([mean(cohort[measure]) for cohort in cohorts])
-    moved = [_moved(cohort) for cohort in cohorts]
-    return row | {"bytes_ratio": _mean(moved), "evidence": evidence.value}
+    moved = _mean([_moved(cohort) for cohort in cohorts])
+    return row | {"bytes_ratio": moved, "evidence": evidence.value}
+
+
+def arm_table(means: pl.DataFrame) -> list[dict[str, Any]]:
+    """One row a comparison and disk: both arms side by side, milliseconds a token and GB/s."""
+    sides = {arm: means.filter(arm=arm) for arm in "AB"}
+    rows = []
+    for control, candidate in zip(sides["A"].iter_rows(named=True), sides["B"].iter_rows(named=True), strict=True):
+        row = {"disk": control["disk"], "comparison": control["comparison"]}
+        for measure, name in _SIDE_BY_SIDE.items():
+            row |= {f"{name}, A": control[measure], f"{name}, B": candidate[measure]}
+        rows.append(row)
+    return rows
 
 
 def _moved(cohort: estimates.Cohort) -> float:
@@ -126,6 +136,7 @@ def shown_tables(
     return {
         "clauses": [dict(row) for row in outcome_by_disk(criteria)],
         "comparisons": comparison_table(found.arms, jobs, config, evidence),
+        "arms": arm_table(arm_means(found.arms, jobs)),
         "identity": identity_table(found.identity),
         "modes": mode_table(found.modes),
         "rates": found.rates.to_dicts(),

@@ -33,7 +33,7 @@ IDENTITY_SCHEMA: dict[str, Any] = {
     "error": pl.String,
 }
 """One row a checked run."""
-_PROMPT_TOKENS, _TOKENS = 3, 3
+_PROMPT_TOKENS, _TOKENS = 2, 2
 _DISK = "m4-pro-512gb"
 _MOST_DELAY_NS = 3 * NS_PER_MS
 _WAVES: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.analysis.overlap import decode_measures
 from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.experiments.timeline import TIMELINE_NAME, make_timeline
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_plan import base_plan, disk_words
 from workbench.gates.traces import profile_geometry
-from workbench.schema import Result, RunFolder
+from workbench.schema import Result, RunFolder, read_events
 
-_SHOWN = (
+_METRICS = (
     "e2e/decode_tps", "e2e/bound_tps", "e2e/tpot_p50_ms", "e2e/dependency_bound_ms", "e2e/bound_fraction",
     "overlap/exposed_wait_ms", "ple/exposed_wait_ms", "overlap/hidden_fraction", "e2e/demand_bytes_per_token",
     "e2e/wasted_bytes_per_token",
@@ -46,8 +47,8 @@ def run_showcase(config: OverlapConfig, folder: RunFolder) -> Showcase:
     made = make_timeline(runs[0], folder.artifacts / TIMELINE_NAME, num_experts=num_experts)
     shutil.move(made.figure, folder.artifacts / "figures" / made.figure.name)
     return Showcase(
-        bounds=[_row(disk, result) for disk, result in zip(config.disks, results, strict=True)],
-        metrics={name: results[0].metrics[name] for name in _SHOWN if name in results[0].metrics},
+        bounds=[_row(disk, run) for disk, run in zip(config.disks, runs, strict=True)],
+        metrics={name: results[0].metrics[name] for name in _METRICS if name in results[0].metrics},
         waits=made.mean_waits.to_dicts(),
         conditions=[line for disk, result in zip(config.disks, results, strict=True) if (line := _too_slow(disk, result))],
     )
@@ -66,7 +67,20 @@ def _too_slow(disk: str, result: Result) -> str:
     return f"{disk_words(disk)} is emulated too slowly: {overdue:.0%} of its reads took longer on this machine's own disk"
 
 
-def _row(disk: str, result: Result) -> dict[str, Any]:
-    figures = {name.partition("/")[2] if "ple/" not in name else name: result.metrics.get(name) for name in _SHOWN}
-    tags = {name: result.tags.get(name) for name in ("overdue_share", "bandwidth_source")}
-    return {"disk": disk_words(disk), **figures, **tags, "run": result.run_id}
+def _row(disk: str, run: RunFolder) -> dict[str, Any]:
+    result, decoded = _result(run), decode_measures(read_events(run.path / "events.parquet"))
+    metrics = result.metrics
+    return {
+        "disk": disk_words(disk),
+        "token_ms": decoded["token_ms"],
+        "dependency_bound_ms": metrics.get("e2e/dependency_bound_ms"),
+        "bound_fraction": metrics.get("e2e/bound_fraction"),
+        "tokens_per_s": metrics.get("e2e/decode_tps"),
+        "at max(compute, bytes / bandwidth)": metrics.get("e2e/bound_tps"),
+        "record_wait_ms": decoded["expert_wait_ms"],
+        "page_wait_ms": decoded["ple_wait_ms"],
+        "demand_bytes": decoded["demand_bytes"],
+        "wasted_bytes": decoded["wasted_bytes"],
+        "overdue_share": result.tags.get("overdue_share"),
+        "bandwidth": result.tags.get("bandwidth_source"),
+    }

@@ -3,7 +3,7 @@
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from workbench.plots.style import BLUE, GREEN, ORANGE, PURPLE, legend, new_figure
 from workbench.schema import Evidence
@@ -23,7 +23,7 @@ def wait_figure(waits: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
         _stack(axes, waits.filter(disk=disk), (("expert_wait_ms", "records", RED), ("ple_wait_ms", "n-gram pages", ORANGE)))
         axes.set_title(disk, fontsize=9, loc="left")
     axes.set_xlabel("milliseconds a token, mean over arms", fontsize=8)
-    return _sign(figure, evidence, source)
+    return _sign(figure, axes, evidence, source)
 
 
 def waterfall_figure(tokens: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
@@ -33,7 +33,7 @@ def waterfall_figure(tokens: pl.DataFrame, evidence: Evidence, source: str) -> F
     axes.set_title("Where a decoded token's time goes", loc="left", fontsize=11, fontweight="bold")
     _stack(axes, tokens, (*_PARTS, ("ple_wait_ms", "exposed n-gram wait", ORANGE)))
     axes.set_xlabel("milliseconds a token, mean over arms", fontsize=8)
-    return _sign(figure, evidence, source)
+    return _sign(figure, axes, evidence, source)
 
 
 def _stack(axes: Axes, rows: pl.DataFrame, parts: tuple[tuple[str, str, str], ...]) -> None:
@@ -48,7 +48,6 @@ def _stack(axes: Axes, rows: pl.DataFrame, parts: tuple[tuple[str, str, str], ..
     axes.grid(axis="x", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.set_xlim(0, 1.02 * max([*left, 1e-9]))
-    axes.legend(fontsize=7, framealpha=0.85, edgecolor="none", loc="lower right")
 
 
 def crossover_figure(modes: pl.DataFrame, source: str) -> Figure:
@@ -84,12 +83,16 @@ def overlap_figure(rates: pl.DataFrame, source: str) -> Figure:
         axes.plot(rates["round"].to_list(), (rates[beside] / rates[alone]).to_list(), color=colour, marker="o", label=words)
     axes.axhline(1, color="#bbbbbb", lw=0.8)
     axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("rate over the rate alone")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max(1.0, *(line.get_ydata().max() for line in axes.lines[:2])))  # type: ignore[union-attr]
     legend(axes)
     return figure
 
 
-def _sign(figure: Figure, evidence: Evidence, source: str) -> Figure:
+def _sign(figure: Figure, axes: Axes, evidence: Evidence, source: str) -> Figure:
+    """The legend of one panel for all of them, and the evidence in the corner."""
+    marks, words = axes.get_legend_handles_labels()
+    figure.legend(marks, words, fontsize=7, ncols=len(words), loc="outside lower left", frameon=False)
     figure.supxlabel(f"evidence: {evidence.value}   |   {source}", fontsize=8, color="#555555", x=0.99, ha="right")
     return figure
