@@ -85,6 +85,9 @@ class Diary:
         self._note("down", keys, 1)
         block.put(block.pairs(keys), [mx.zeros((len(block.pairs(keys)), 1))])
 
+    def send(self, *arrays):
+        pass
+
     def finish(self, *arrays):
         self.clock.sleep_until(self.free_ns)
 

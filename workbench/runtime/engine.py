@@ -60,6 +60,7 @@ class ResidentEngine:
         mx.set_cache_limit(MLX_CACHE_BYTES)
         self.log = log
         self.step = Step()
+        self.evaluation = Evaluation(log, self.step)
         before = mx.get_active_memory()
         self.model: Model
         self.experts: ExpertSource
@@ -115,6 +116,7 @@ class StreamedEngine:
         self.config = config
         self.log = log
         self.step = Step()
+        self.evaluation = Evaluation(log, self.step)
         self._rates = rates
         self._least, self.budget = _plan(self.store, config)
         geometry = self.store.geometry
@@ -133,7 +135,7 @@ class StreamedEngine:
             raise
 
     def _connect(self, geometry: Geometry, clock: Clock) -> None:
-        config, evaluation = self.config, Evaluation(self.log, self.step)
+        config, evaluation = self.config, self.evaluation
         expert_file = self.reader.open_file(self.store.experts.path)
         self._records, pages = self._sources(expert_file)
         chunks = self._chunks(expert_file)
@@ -236,7 +238,7 @@ class StreamedEngine:
             )
         if self.config.wave == "barrier":
             raise BadInput("readback=misses starts hits at once and wave=barrier starts nothing before all is there: choose one")
-        table = HitTable(geometry.num_experts * geometry.num_expert_layers, math)
+        table = HitTable(geometry.num_experts * geometry.num_expert_layers, math, self.evaluation)
         self.scheduler.pools["expert"].on_gone = table.drop
         return table
 

@@ -18,6 +18,23 @@ class Evaluation:
 
     def __init__(self, log: EventLog, step: Step) -> None:
         self._log, self._step = log, step
+        self._sent_ns = 0
+
+    def send(self, *arrays: mx.array) -> None:
+        """Sends arrays off to be computed. MLX takes a few operations at a time: beyond them the host stands still here too."""
+        start_ns = time.monotonic_ns()
+        mx.async_eval(*arrays)
+        self._sent_ns += time.monotonic_ns() - start_ns
+
+    def start_pass(self) -> None:
+        """What an earlier pass sent is no part of this one, even if that failed."""
+        self._sent_ns = 0
+
+    def end_pass(self) -> None:
+        """Notes the time that `send` took in the pass that ends."""
+        step, now_ns = self._step, time.monotonic_ns()
+        where = {"request": step.request, "phase": step.phase, "position": step.position}
+        self._log.add(now_ns, "evaluate", name="send", duration_ns=self._sent_ns, **where)
 
     def finish(self, *arrays: mx.array) -> None:
         """Returns when these have been computed."""

@@ -75,7 +75,7 @@ class BlockWork:
         block, outputs = self._block, []
         for key, view in zip(keys, views, strict=True):
             outputs.append(expert_forward(block.rows(block.pairs([key])), view[GATE], view[UP], view[DOWN]))
-        mx.async_eval(outputs)
+        self._evaluation.send(*outputs)
         block.put(block.pairs(keys), outputs)
         return outputs
 

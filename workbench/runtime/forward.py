@@ -17,6 +17,9 @@ PREFILL_TILE = 256
 RouteObserver = Callable[[int, Route], None]
 """Called with the layer index and the native router's choice, before the experts run."""
 
+Send = Callable[..., None]
+"""Sends arrays off to be computed."""
+
 
 class ExpertSource(Protocol):
     """Where routed experts' values come from."""
@@ -47,6 +50,7 @@ def forward(
     *,
     num_logits: int | None = None,
     observe: RouteObserver | None = None,
+    send: Send = mx.async_eval,
 ) -> mx.array:
     """Runs `tokens [T]` through the model and advances `state`: logits `[T, vocab]`, or of the last `num_logits` tokens."""
     for layer_index, ids in model.row_ids(tokens, state).items():
@@ -56,24 +60,29 @@ def forward(
     for layer in model.layers:
         if layer.has_ple:
             x = layer.inject_ple(x, rows.rows(layer.index), state)
-        x = run_layer(layer, experts, x, state, observe)
+        x = run_layer(layer, experts, x, state, observe, send)
         # the next layer's graph is built while this one computes
-        mx.async_eval(x)
+        send(x)
     logits = model.logits(x if num_logits is None else x[-num_logits:])
     state.advance(tokens, x, logits)
     return logits
 
 
 def run_layer(
-    layer: Layer, experts: ExpertSource, x: mx.array, state: SequenceState, observe: RouteObserver | None = None
+    layer: Layer,
+    experts: ExpertSource,
+    x: mx.array,
+    state: SequenceState,
+    observe: RouteObserver | None = None,
+    send: Send = mx.async_eval,
 ) -> mx.array:
     """Attention, router, experts and injection of one layer."""
     x = layer.attend(x, state)
     route = layer.route(x)
-    mx.async_eval(route.ids, route.weights)
+    send(route.ids, route.weights)
     shared = layer.shared(route.hidden)
     # runs while the host reads the ids and fetches what they name
-    mx.async_eval(shared)
+    send(shared)
     if observe is not None:
         observe(layer.index, route)
     return layer.combine(x, route, experts.run(layer.index, route.hidden, route.ids), shared)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import mlx.core as mx
 import numpy as np
 
+from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.expert_math import Slots, StackedMath
 
 _ABSENT = -1
@@ -13,8 +14,8 @@ _ABSENT = -1
 class HitTable:
     """One entry a record key. The host writes it between passes over the router; only misses come back to the host."""
 
-    def __init__(self, num_keys: int, math: StackedMath) -> None:
-        self._math = math
+    def __init__(self, num_keys: int, math: StackedMath, evaluation: Evaluation) -> None:
+        self._math, self._evaluation = math, evaluation
         self._table = mx.full((num_keys,), _ABSENT, dtype=mx.int32)
         mx.eval(self._table)
         # shares the array's memory: what the host writes is what the device reads next
@@ -27,9 +28,9 @@ class HitTable:
         """
         entries = self._table[keys]
         missing = mx.where(entries < 0, keys, _ABSENT)
-        mx.async_eval(missing)
+        self._evaluation.send(missing)
         results = self._math.run_entries(hidden, mx.maximum(entries, 0).astype(mx.uint32))
-        mx.async_eval(results)
+        self._evaluation.send(results)
         return missing, results
 
     def hold(self, keys: Sequence[int], slots: Slots) -> None:

@@ -24,6 +24,7 @@ class Engine(Protocol):
     model: Model
     step: Step
     log: EventLog
+    evaluation: Evaluation
     resident_bytes: int
 
     @property
@@ -75,7 +76,6 @@ class Session:
         self.state = engine.model.new_state()
         self._tile = tile
         self._route_sink = route_sink
-        self._evaluation = Evaluation(engine.log, engine.step)
         self._routing = hashlib.sha256()
         self._chosen: _Chosen | None = None
         self._tokens = np.zeros(0, np.int64)
@@ -101,12 +101,12 @@ class Session:
         engine.step.request, engine.step.phase, engine.step.position = self.request, phase, state.position
         self._tokens, routing = tokens, self._routing.copy()
         start_ns = time.monotonic_ns()
+        engine.evaluation.start_pass()
         state.begin()
         try:
-            logits = forward(engine.model, engine.experts, engine.rows, state, tokens, num_logits=1, observe=self._observe)
-            mx.async_eval(logits)
+            logits = self._forward(tokens)
             self._note_route()
-            last = self._evaluation.read(logits)[0]
+            last = engine.evaluation.read(logits)[0]
         except BaseException:
             state.abort()
             self._routing, self._chosen = routing, None
@@ -114,10 +114,27 @@ class Session:
             raise
         state.commit()
         engine.settle()
+        engine.evaluation.end_pass()
         end_ns = time.monotonic_ns()
         columns = {"request": self.request, "phase": phase, "position": state.position - 1, "value": float(len(tokens))}
         engine.log.add(end_ns, "token", duration_ns=end_ns - start_ns, **columns)
         return last
+
+    def _forward(self, tokens: np.ndarray) -> mx.array:
+        """Logits `[1, vocab]` of the last token, sent off."""
+        engine, evaluation = self.engine, self.engine.evaluation
+        logits = forward(
+            engine.model,
+            engine.experts,
+            engine.rows,
+            self.state,
+            tokens,
+            num_logits=1,
+            observe=self._observe,
+            send=evaluation.send,
+        )
+        evaluation.send(logits)
+        return logits
 
     def _observe(self, layer: int, route: Route) -> None:
         # while this layer computes; done at once, the experts of the layer before would have waited for it

@@ -136,7 +136,7 @@ class _Flight:
             wave.inner = self._math.gate_up(block, keys, slots)
             self._open.append(wave)
         outputs = block.pieces[before:] or wave.inner or []
-        mx.async_eval(*outputs)
+        self._evaluation.send(*outputs)
         self._running.extend(outputs)
 
     def _note(self, keys: Sequence[int], name: str, components: int) -> None:
