@@ -10,6 +10,7 @@ from workbench.gates import c_overlap_arms, c_overlap_identity
 from workbench.gates.c_overlap_arms import SERIES_NAME, run_jobs, series_arms
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_identity import check_identity
+from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import Evidence, RunFolder, Status
@@ -163,3 +164,15 @@ def test_identity_tries_every_width_order_and_fault_and_finds_the_one_that_diffe
 def test_hits_are_resolved_on_the_device_only_where_records_are_small():
     assert "misses read back" in [each.name for each in comparisons(OverlapConfig())]
     assert "misses read back" not in [each.name for each in comparisons(OverlapConfig(profile="flash-next"))]
+
+
+def test_mini_borrows_a_layer_of_slice_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    monkeypatch.delenv("WORKBENCH_STORE", raising=False)
+    assert modes_profile(OverlapConfig()) == "mini"
+    manifest = tmp_path / "data" / "stores" / "slice" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.touch()
+    assert modes_profile(OverlapConfig()) == "slice"
+    assert modes_profile(OverlapConfig(smoke=True)) == "mini"
+    assert modes_profile(OverlapConfig(profile="flash-next")) == "flash-next"

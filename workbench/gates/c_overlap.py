@@ -14,7 +14,7 @@ from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_evidence import save_evidence, shown_tables
 from workbench.gates.c_overlap_identity import check_identity
 from workbench.gates.c_overlap_interference import measure_rates
-from workbench.gates.c_overlap_modes import run_modes
+from workbench.gates.c_overlap_modes import modes_profile, run_modes
 from workbench.gates.c_overlap_plan import disk_words, jobs
 from workbench.gates.c_overlap_showcase import run_showcase
 from workbench.gates.c_overlap_verdict import Measures, conditions_of, criteria_of, limits_of
@@ -71,9 +71,10 @@ def _span(clauses: Sequence[Criterion]) -> str:
 
 
 def _inputs(config: OverlapConfig) -> Mapping[str, str]:
-    store = store_folder(config.profile) / MANIFEST_NAME
+    stores = {"store": config.profile, "store of the prefill modes": modes_profile(config)}
+    manifests = {name: store_folder(profile) / MANIFEST_NAME for name, profile in stores.items()}
     disks = {f"envelope {disk}": load_envelope(disk).digest for disk in config.disks if disk}
-    return {"store": file_digest(store) if store.exists() else "missing", **disks}
+    return {name: file_digest(path) if path.exists() else "missing" for name, path in manifests.items()} | disks
 
 
 def _say(line: str) -> None:

@@ -39,8 +39,8 @@ class OverlapConfig(GateConfig):
     """Repeats of compute and reads alone and together; fewer than 6 give no interval."""
     overlap_seconds: float = Field(default=0.15, gt=0)
     """Of each of them alone."""
-    tiles: tuple[int, ...] = (16, 64, 256, 1024, 2048)
-    """Prompt tokens of the tiles that try the prefill modes."""
+    tiles: tuple[int, ...] = ()
+    """Prompt tokens of the tiles that try the prefill modes; empty: from few records of a layer to all of them."""
     mode_repeats: int = Field(default=4, ge=1)
     """Repeats of every tile and mode."""
     min_cohorts: int = 4

@@ -18,6 +18,7 @@ from workbench.progress import progress
 from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.engine import ResidentEngine, StreamedEngine
+from workbench.runtime.experts import LONGEST_BLOCK
 from workbench.runtime.session import Engine, Session
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import EventLog
@@ -33,7 +34,9 @@ IDENTITY_SCHEMA: dict[str, Any] = {
     "error": pl.String,
 }
 """One row a checked run."""
-_PROMPT_TOKENS, _TOKENS = 2, 2
+_TOKENS = 2
+_BLOCK, _TILE = 2, LONGEST_BLOCK + 1
+"""Prompt tokens: what runs as decode does, and the shortest tile that prefill modes take."""
 _DISK = "m4-pro-512gb"
 _MOST_DELAY_NS = 3 * NS_PER_MS
 _WAVES: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")
@@ -52,20 +55,23 @@ class Case:
     words: str
     settings: dict[str, Any]
     fault_of: FaultOf
+    num_prompt: int = _BLOCK
 
 
 def check_identity(config: OverlapConfig) -> pl.DataFrame:
     """Runs every case, in `IDENTITY_SCHEMA`."""
-    reads: list[int] = []
     plan = base_plan(config, "")["runtime"]
-    prompt = encode(load_tokenizer(config.profile), config.prompt)[:_PROMPT_TOKENS]
-    wanted = _reference(config, plan, prompt)
-    _run_streamed(config, plan, prompt, reads.append)
+    text = encode(load_tokenizer(config.profile), config.prompt)
+    prompts = {length: (text * length)[:length] for length in (_BLOCK, _TILE)}
+    wanted = {length: _reference(config, plan, prompt) for length, prompt in prompts.items()}
+    reads: list[int] = []
+    _run_streamed(config, plan, prompts[_BLOCK], reads.append)
     cases = [*_settings(config), *_orders(config), *_faults(config, len(set(reads)))]
     rows = []
     with progress("identity", len(cases)) as advance:
         for case in cases:
-            rows.append((case.kind, case.words, *_check(config, plan | case.settings, prompt, case.fault_of, wanted)))
+            found = _check(config, plan | case.settings, prompts[case.num_prompt], case.fault_of, wanted[case.num_prompt])
+            rows.append((case.kind, case.words, *found))
             advance(1)
     return pl.DataFrame(rows, schema=IDENTITY_SCHEMA, orient="row")
 
@@ -77,7 +83,7 @@ def _settings(config: OverlapConfig) -> Iterator[Case]:
     changes += [{"readback": "misses"}] if resolves_hits(config) else []
     for change in changes:
         words = ", ".join(f"{name} {value}" for name, value in change.items())
-        yield Case(kind="setting", words=words, settings=change, fault_of=lambda _: None)
+        yield Case(kind="setting", words=words, settings=change, fault_of=lambda _: None, num_prompt=_TILE)
 
 
 def _orders(config: OverlapConfig) -> Iterator[Case]:

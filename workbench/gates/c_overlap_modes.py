@@ -7,6 +7,10 @@ from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.paths import store_folder
 from workbench.stores.manifest import MANIFEST_NAME
 
+_TILES = {"mini": (1, 4, 16, 64, 256)}
+_FULL_TILES = (16, 64, 256, 1024, 2048)
+"""For a layer of 512 experts; mini's have 128."""
+
 
 def modes_profile(config: OverlapConfig) -> str:
     """Whose layer is read: on mini that of slice where there is one, because mini's records are small."""
@@ -16,5 +20,6 @@ def modes_profile(config: OverlapConfig) -> str:
 
 def run_modes(config: OverlapConfig) -> pl.DataFrame:
     """Every pass, in `experiments.modes.MODE_SCHEMA`."""
-    settings = ModesConfig(profile=modes_profile(config), tiles=config.tiles, repeats=config.mode_repeats, seed=config.seed)
-    return measure_modes(settings).passes
+    profile = modes_profile(config)
+    tiles = config.tiles or _TILES.get(profile, _FULL_TILES)
+    return measure_modes(ModesConfig(profile=profile, tiles=tiles, repeats=config.mode_repeats, seed=config.seed)).passes

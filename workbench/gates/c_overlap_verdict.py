@@ -19,6 +19,7 @@ from workbench.gates.c_overlap_config import REGISTERED, OverlapConfig
 from workbench.gates.c_overlap_estimates import Interval
 from workbench.gates.c_overlap_identity import IDENTITY_SCHEMA
 from workbench.gates.c_overlap_interference import RATE_SCHEMA
+from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import EARLY, LANES, SPLIT, WAVES, disk_words
 from workbench.hardware import machine
 from workbench.schema import Criterion
@@ -178,6 +179,7 @@ def conditions_of(found: Measures, config: OverlapConfig) -> list[str]:
         conditions.append(f"emulated disks: {', '.join(map(disk_words, config.disks))}; no physical verdict")
     else:
         conditions.append(_left_out(mode_criteria(found, config)))
+    conditions.append(f"prefill modes: one layer of profile {modes_profile(config)}")
     if config.profile == "mini":
         conditions.append("profile mini: records a hundredth of the full size, computed on by a model of 8 layers")
     if config.profile == "slice":
