@@ -6,7 +6,7 @@ import pytest
 
 from workbench.analysis.twin_errors import decoded
 from workbench.experiments.live_twin import TwinInputs
-from workbench.experiments.stage_timing import fit_read_cost, take_turns
+from workbench.experiments.stage_timing import Calibration, fit_read_cost, take_turns
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.events import route_frame
 from workbench.simulate.passes import passes
@@ -19,24 +19,34 @@ ENVELOPE = Envelope(name="toy", device="none", source="test", latency_us=50, str
 STAGES = StageTimes.uniform(4, 2.0)
 
 
-@pytest.fixture(scope="module")
-def replay():
+@pytest.fixture(scope="module", params=["barrier", 4])
+def replays(request):
+    """Twins of a run that starts nothing before all is there, and of one with the waves to be imitated."""
     routes = synthetic_routes(MODEL, num_requests=1, num_tokens=30, seed=0)
-    config = TwinConfig(num_slots=24, record_bytes=20_000, num_experts=32, wave="barrier")
-    inputs = TwinInputs(config=config, passes=tuple(passes(route_frame(routes, family="toy"), 32, tile=1)))
-    return lambda stages: decoded(inputs.replay(stages, ENVELOPE))
+    whole = tuple(passes(route_frame(routes, family="toy"), 32, tile=1))
+
+    def replay(wave):
+        config = TwinConfig(num_slots=24, record_bytes=20_000, num_experts=32, wave=wave)
+        inputs = TwinInputs(config=config, passes=whole)
+        return lambda stages: decoded(inputs.replay(stages, ENVELOPE))
+
+    return replay("barrier"), replay(request.param)
 
 
-@pytest.mark.parametrize("read_us", [0.0, 30.0, 150.0, 800.0])
-def test_a_known_cost_is_found_again(replay, read_us):
-    live = replay(STAGES.model_copy(update={"ask_us": read_us / 2, "take_us": read_us / 2}))
-    found = fit_read_cost(STAGES, replay, live)
-    assert found.ask_us == found.take_us == pytest.approx(read_us / 2, abs=0.5)
+@pytest.mark.parametrize(("ask_us", "take_us"), [(0.0, 0.0), (30.0, 10.0), (5.0, 150.0), (800.0, 40.0)])
+def test_known_costs_are_found_again(replays, ask_us, take_us):
+    known = STAGES.model_copy(update={"ask_us": ask_us, "take_us": take_us})
+    found = fit_read_cost(STAGES, *(Calibration(live=replay(known), replay=replay) for replay in replays))
+    assert found.take_us == pytest.approx(take_us, abs=1)
+    assert found.ask_us == pytest.approx(ask_us, abs=1)
 
 
-def test_a_run_quicker_than_its_envelope_leaves_no_negative_cost(replay):
-    found = fit_read_cost(STAGES, replay, replace(replay(STAGES), token_ms=0.1))
-    assert found.ask_us == found.take_us < 0.1
+def test_runs_quicker_than_their_envelope_leave_no_negative_cost(replays):
+    quicker = [replace(replay(STAGES), token_ms=0.1, exposed_wait_ms=0.0) for replay in replays]
+    calibrations = (Calibration(live=live, replay=replay) for live, replay in zip(quicker, replays, strict=True))
+    found = fit_read_cost(STAGES, *calibrations)
+    assert found.ask_us < 0.5
+    assert found.take_us < 0.5
 
 
 def test_runs_take_turns_until_each_is_done():

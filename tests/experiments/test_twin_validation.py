@@ -60,7 +60,7 @@ def test_a_planted_disk_makes_the_twin_unfit_and_every_run_is_kept(mini_store, t
     assert pl.read_parquet(folder.artifacts / "runs.parquet").height == 2
     assert (folder.artifacts / "figures" / "errors.png").stat().st_size > 10_000
     kept = [run.path.parent.name for run in list_runs(folder.path / "runs")]
-    assert sorted(kept) == ["stages"] * 2 + ["trace"] * 4
+    assert sorted(kept) == ["stages"] * 2 + ["trace"] * 6
     assert {row["run"] for row in result.tables["runs"]} <= {run.path.name for run in list_runs(folder.path / "runs", "trace")}
     assert trust(tmp_path, "mini").statement.startswith("the twin is unfit")
 

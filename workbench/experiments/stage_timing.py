@@ -1,11 +1,12 @@
 """Stage times for the twin, from runs of their own. Nothing of the run that is to be imitated goes in.
 
 A run with everything cached, which does all that a trace run does, gives what a token takes without reads, and an attribution
-of it the shares of the stages. What a read costs the computing thread comes from a trace run with the smallest cache: the time
-per read with which the twin of that run takes as long as the run itself. Waits are fitted to nothing.
+of it the shares of the stages. What a read costs the computing thread comes from two trace runs with the smallest cache, one of
+which starts nothing before all is there: the costs with which their twins wait as long, and take as long, as they did.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
@@ -70,6 +71,14 @@ def take_turns(runs: Sequence[Iterator[RunFolder]]) -> list[RunFolder]:
     return [folders[place] for place in range(len(runs))]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A run with the smallest cache, and its twin as a function of stage times."""
+
+    live: Decoded
+    replay: Callable[[StageTimes], Decoded]
+
+
 def compute_times(timed: RunFolder) -> StageTimes:
     """What the stages take when nothing has to be read: shares of the attribution, scaled to the plain token."""
     events = read_events(timed.path / "events.parquet")
@@ -78,18 +87,24 @@ def compute_times(timed: RunFolder) -> StageTimes:
     return stages.scaled((plain.token_ms - plain.exposed_wait_ms) * NS_PER_MS)
 
 
-def fit_read_cost(stages: StageTimes, replay: Callable[[StageTimes], Decoded], live: Decoded) -> StageTimes:
-    """The stage times with the host's time per read at which `replay` takes as long a token as `live`.
+def fit_read_cost(stages: StageTimes, waiting: Calibration, alike: Calibration) -> StageTimes:
+    """The stage times with what a read costs the computing thread.
 
-    By bisection, for the token grows with it. Half of it falls before a read goes off, half when its bytes are there.
+    `waiting` starts nothing before all is there: its waits tell what a read costs when its bytes come. `alike` computes as the
+    run to be imitated does: its tokens tell what a read costs besides.
     """
+    take_us = _solve(
+        lambda us: waiting.replay(stages.model_copy(update={"take_us": us})).exposed_wait_ms, waiting.live.exposed_wait_ms
+    )
+    stages = stages.model_copy(update={"take_us": take_us})
+    ask_us = _solve(lambda us: alike.replay(stages.model_copy(update={"ask_us": us})).token_ms, alike.live.token_ms)
+    return stages.model_copy(update={"ask_us": ask_us})
+
+
+def _solve(grows: Callable[[float], float], wanted: float) -> float:
+    """Where a growing function of microseconds reaches a value, by bisection; 0 where it starts above."""
     low, high = 0.0, _MOST_READ_US
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        takes_longer = replay(_with_read_cost(stages, middle)).token_ms > live.token_ms
-        low, high = (low, middle) if takes_longer else (middle, high)
-    return _with_read_cost(stages, low)
-
-
-def _with_read_cost(stages: StageTimes, read_us: float) -> StageTimes:
-    return stages.model_copy(update={"ask_us": read_us / 2, "take_us": read_us / 2})
+        low, high = (low, middle) if grows(middle) > wanted else (middle, high)
+    return low

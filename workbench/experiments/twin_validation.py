@@ -14,7 +14,7 @@ from workbench.analysis.twin_errors import ARM, Decoded, decoded, error_row, err
 from workbench.config import Config
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
-from workbench.experiments.stage_timing import TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
+from workbench.experiments.stage_timing import Calibration, TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
 from workbench.experiments.trace import TraceConfig, trace_steps
 from workbench.paths import runs_folder, store_folder
 from workbench.plots.style import save_figure
@@ -129,12 +129,14 @@ def _run_case(config: TwinValidationConfig, case: LiveCase, number: int, root: P
     envelope = load_envelope(case.envelope) if case.envelope else probe_envelope(store, runtime, config.probe_s)
     recording = _recording(config, case, number, runtime)
     smallest = _smallest(recording, config, store)
+    waiting = smallest.model_copy(update={"runtime": smallest.runtime.model_copy(update={"wave": "barrier"})})
     plan = TimingPlan(recording=smallest, attribution_tokens=config.attribution_tokens)
-    timed, small, live = take_turns([timing_steps(plan, root), trace_steps(smallest, root), trace_steps(recording, root)])
-    calibration = twin_inputs(small, smallest.runtime, store)
-    stages = fit_read_cost(compute_times(timed), lambda made: decoded(calibration.replay(made, envelope)), _decoded(small))
+    steps = [trace_steps(each, root) for each in (waiting, smallest, recording)]
+    timed, held, small, live = take_turns([timing_steps(plan, root), *steps])
+    calibrations = (_calibration(*each, envelope, store) for each in ((held, waiting), (small, smallest)))
+    stages = fit_read_cost(compute_times(timed), *calibrations)
     twin = decoded(twin_inputs(live, runtime, store).replay(stages, envelope))
-    measured = {"read_cost_us": stages.ask_us + stages.take_us} | _disk_columns(envelope)
+    measured = {"ask_us": stages.ask_us, "take_us": stages.take_us} | _disk_columns(envelope)
     return {
         **case.model_dump(mode="json"),
         "wave": str(case.wave),
@@ -142,6 +144,11 @@ def _run_case(config: TwinValidationConfig, case: LiveCase, number: int, root: P
         **measured,
         "run": live.path.name,
     }
+
+
+def _calibration(run: RunFolder, recording: TraceConfig, envelope: Envelope, store: Path) -> Calibration:
+    inputs = twin_inputs(run, recording.runtime, store)
+    return Calibration(live=_decoded(run), replay=lambda stages: decoded(inputs.replay(stages, envelope)))
 
 
 def _decoded(folder: RunFolder) -> Decoded:
