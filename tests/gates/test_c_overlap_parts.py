@@ -111,14 +111,16 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
     runtime = waves.base["runtime"]
     assert (runtime["wave"], waves.change) == ("barrier", ("runtime.wave=4",))
     assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 1.106)
-    assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 8, 0, "cold_store")
+    assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 8, 0, "warm_store")
+    assert runtime["uncached"] is False
     assert waves.base["warm_up_tokens"] > 0
     assert every["split records"].change == ("runtime.split_components=true",)
     assert every["next layer"].base["runtime"]["prefetch"] == "nothing"
     assert every["next layer"].cohorts == 1
     assert {config.base["runtime"]["cache_bytes"] for config in every.values()} == {runtime["cache_bytes"]}
     physical = OverlapConfig(envelopes=("",), profile="mini")
-    assert abba_config(physical, jobs(physical)[0]).evidence is Evidence.PHYSICAL
+    cold = abba_config(physical, jobs(physical)[0])
+    assert (cold.evidence, cold.cache_state, cold.base["runtime"]["uncached"]) == (Evidence.PHYSICAL, "cold_store", True)
 
 
 def test_an_unknown_comparison_is_named():

@@ -105,14 +105,20 @@ def base_plan(config: OverlapConfig, disk: str) -> dict[str, Any]:
         "max_tokens": config.tokens,
         "stop_at_eos": False,
         "warm_up_tokens": config.warm_up_tokens,
-        "runtime": {"cache_bytes": int(least.num_bytes * config.cache_over_least), "wave": config.wave, "envelope": disk},
+        "runtime": {
+            "cache_bytes": int(least.num_bytes * config.cache_over_least),
+            "wave": config.wave,
+            "envelope": disk,
+            # an emulated disk's bytes come from the page cache: this machine's own disk may be slower than it
+            "uncached": not disk,
+        },
         # greedy text of a small model loops, and its routes repeat
         "sampling": {"temperature": 0.8, "top_p": 0.95, "seed": config.seed},
     }
 
 
 def abba_config(config: OverlapConfig, job: Job) -> AbbaConfig:
-    """The comparison of a job: separate processes, cold store, tokens/s; its arms warm up in their own process."""
+    """The comparison of a job: separate processes, tokens/s; its arms warm up in their own process."""
     compared = job.comparison
     plan = base_plan(config, job.disk)
     plan["runtime"] |= {compared.setting: compared.control}
@@ -121,7 +127,7 @@ def abba_config(config: OverlapConfig, job: Job) -> AbbaConfig:
         "cohorts": cohorts,
         "max_cohorts": max(cohorts, config.max_cohorts if compared.decides else 1),
         "evidence": "emulated" if job.disk else "physical",
-        "cache_state": "cold_store",
+        "cache_state": "warm_store" if job.disk else "cold_store",
         "warmups": 0,
     }
     return compare_generate(plan, [f"runtime.{compared.setting}={_text(compared.candidate)}"], values)

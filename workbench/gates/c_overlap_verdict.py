@@ -174,10 +174,12 @@ def limits_of(found: Measures, config: OverlapConfig) -> dict[str, str]:
 def conditions_of(found: Measures, config: OverlapConfig) -> list[str]:
     """What every verdict of this configuration rests on."""
     cache = f"a cache of {config.cache_over_least:g} times the smallest that the store admits"
-    conditions = [f"{cache}, cold store, decode after a short prompt"]
+    conditions = [f"{cache}, decode after a short prompt"]
     if config.is_emulated:
-        conditions.append(f"emulated disks: {', '.join(map(disk_words, config.disks))}; no physical verdict")
+        disks = ", ".join(map(disk_words, config.disks))
+        conditions.append(f"emulated disks, whose bytes come from the page cache: {disks}; no physical verdict")
     else:
+        conditions.append("cold store, read past the page cache")
         conditions.append(_left_out(mode_criteria(found, config)))
     conditions.append(f"prefill modes: one layer of profile {modes_profile(config)}")
     if config.profile == "mini":
