@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.bounds import expected_union
-from workbench.runtime.crossover import Costs, Crossover, DiskRates, Usage
+from workbench.runtime.crossover import Cost, Crossover, DiskRates, LayerRun, Usage
 
 RECORD = 1_000_000
 LAYERS = range(3)
@@ -72,20 +72,21 @@ def test_a_disk_that_likes_extents_turns_to_layers_where_their_bytes_cost_less()
     modes = [disk.predict(count, nothing()).mode for count in (1, 4, 8, 16, 64, 512)]
     assert modes[0] == "micro"
     assert modes[-1] == "micro", "one run of neighbours is as good as an extent, and nothing is hidden behind compute"
-    disk.costs.observe(1, before_ns=100_000, experts_ns=0)
+    disk.before.observe(1, 100_000)
     assert disk.predict(512, nothing()).mode == "macro", "what is read before the router has spoken is hidden"
 
 
 def test_layers_win_by_what_they_hide_and_lose_by_what_the_ring_does_not_hold():
     for ring_records, mode in ((16, "macro"), (0, "micro")):
         disk = crossover(ring_records=ring_records)
-        disk.costs.observe(10, before_ns=10 * 20_000, experts_ns=0)
+        disk.before.observe(10, 10 * 20_000)
         assert disk.predict(500, nothing()).mode == mode
 
 
 def test_where_compute_hides_the_union_too_the_fewer_bytes_win():
     disk = crossover()
-    disk.costs.observe(1, before_ns=50_000, experts_ns=1_000_000)
+    disk.before.observe(1, 50_000)
+    disk.experts.observe(1, 1_000_000)
     assert disk.predict(256, nothing()).mode == "micro"
 
 
@@ -109,9 +110,45 @@ def test_neighbours_are_read_in_one_go():
     assert few.micro_ns == pytest.approx(32e6 + 8e6, rel=0.01), "four at a time"
 
 
-def test_costs_are_means_over_all_tokens_so_far():
-    costs = Costs()
-    assert costs.of(10) == (0, 0)
-    costs.observe(10, before_ns=100, experts_ns=300)
-    costs.observe(30, before_ns=700, experts_ns=100)
-    assert costs.of(2) == (40, 20)
+def test_costs_are_proportional_to_tokens_until_two_lengths_are_known():
+    cost = Cost()
+    assert cost.of(10) == 0
+    cost.observe(10, 100)
+    cost.observe(10, 300)
+    assert cost.of(20) == pytest.approx(400)
+    cost.observe(110, 1200)
+    assert cost.of(60) == pytest.approx(700)
+    assert cost.of(10) == pytest.approx(200)
+
+
+@given(st.lists(st.tuples(st.integers(1, 2048), st.integers(0, 10**9)), max_size=8), st.integers(1, 4096))
+def test_costs_are_never_negative_and_never_fall_with_tokens(measured, num_tokens):
+    cost = Cost()
+    for tokens, cost_ns in measured:
+        cost.observe(tokens, cost_ns)
+    assert -1e-3 <= cost.of(num_tokens) <= cost.of(num_tokens + 1) + 1e-3
+
+
+def went(mode, run_ns, waited_ns, before_ns=0):
+    return LayerRun(mode=mode, num_tokens=500, before_ns=before_ns, run_ns=run_ns, waited_ns=waited_ns)
+
+
+@pytest.mark.parametrize(("mode", "other"), [("macro", "micro"), ("micro", "macro")])
+def test_a_mode_that_reads_slower_than_the_disks_figures_say_is_left(mode, other):
+    disk = crossover()
+    rows = np.full(64, 30.0)
+    disk.before.observe(500, 8_000_000)
+    for _ in range(4):
+        disk.observe(0, went(other, 64_000_000, 60_000_000, 8_000_000), rows, rows > 0)
+        disk.observe(0, went(mode, 96_000_000, 90_000_000, 8_000_000), rows, rows > 0)
+    assert disk.predict(500, nothing()).mode == other
+
+
+def test_what_computes_longer_than_it_reads_tells_nothing_of_the_disk():
+    disk, rows = crossover(), np.full(64, 30.0)
+    before = disk.predict(500, nothing())
+    disk.observe(0, went("micro", 900_000_000, 100_000_000), rows, rows > 0)
+    assert disk.predict(500, nothing()).macro_ns == pytest.approx(before.macro_ns + 3 * (800e6 - 64e6))
+    again = crossover()
+    again.observe(0, went("micro", 1000, 1000), rows, np.zeros(64, dtype=bool))
+    assert again.predict(500, nothing()).micro_ns == pytest.approx(before.micro_ns), "nothing was read"

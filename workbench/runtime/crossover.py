@@ -1,8 +1,8 @@
 """Which prefill mode is faster for the next tile: read whole layers in sequence, or the union of what its tokens choose.
 
 Arithmetic on what was measured: how often each expert was used so far tells the union of the next T tokens, the disk's
-envelope tells what its records cost apart and in sequence, and earlier tiles tell what a token costs to compute. There is no
-prompt length at which one mode takes over.
+envelope tells what its records cost apart and in sequence, and earlier tiles tell what tokens cost to compute and what the
+disk sustains in each mode. There is no prompt length at which one mode takes over.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from workbench.units import GB, NS_PER_S
 
 _PRIOR_TOKENS = 16.0
 """Tokens that the uniform assumption about a layer's experts is worth against what was measured."""
-_MARGIN = 0.01
+_MARGIN = 0.02
 """Share of its time by which the mode that reads more must be faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRates:
-    """What the disk gives, from elsewhere: never from the run itself."""
+    """What the disk gives, by what is known before the run."""
 
     sparse_bytes_per_s: float
     """Single records of a layer."""
@@ -77,23 +77,38 @@ class Usage:
         self._tokens[layer] = self._tokens.get(layer, 0) + num_tokens
 
 
-class Costs:
-    """Compute of one layer as measured so far, a token: before its router has spoken, and of its experts."""
+class Cost:
+    """Compute of one layer by the number of its tokens: a straight line through what was measured so far."""
 
     def __init__(self) -> None:
-        self._before_ns = self._experts_ns = 0
-        self._num_tokens = 0
+        self._sums = np.zeros(5)
 
-    def observe(self, num_tokens: int, before_ns: int, experts_ns: int) -> None:
-        """One layer of a tile took so long, waits for bytes left out."""
-        self._before_ns += before_ns
-        self._experts_ns += experts_ns
-        self._num_tokens += num_tokens
+    def observe(self, num_tokens: int, cost_ns: float) -> None:
+        """A layer of a tile took so long."""
+        self._sums += (1, num_tokens, num_tokens**2, cost_ns, num_tokens * cost_ns)
 
-    def of(self, num_tokens: int) -> tuple[float, float]:
-        """Nanoseconds before the router and in the experts; 0 before anything was measured."""
-        tokens = max(1, self._num_tokens)
-        return num_tokens * self._before_ns / tokens, num_tokens * self._experts_ns / tokens
+    def of(self, num_tokens: int) -> float:
+        """Expected nanoseconds; 0 before anything was measured."""
+        count, tokens, squares, total_ns, product = self._sums
+        spread = count * squares - tokens**2
+        if spread <= 0:
+            return float(num_tokens * total_ns / max(1, tokens))
+        slope = min(max(0.0, (count * product - tokens * total_ns) / spread), total_ns / tokens)
+        return float(total_ns / count + slope * (num_tokens - tokens / count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRun:
+    """How one layer of a tile went."""
+
+    mode: str
+    num_tokens: int
+    before_ns: int
+    """From the end of the layer before to the router's choice."""
+    run_ns: int
+    """From there to the end of its experts."""
+    waited_ns: int
+    """Of that, compute stood still for bytes."""
 
 
 class Crossover:
@@ -107,7 +122,8 @@ class Crossover:
         """
         self.rates = rates
         self.usage = Usage(num_experts, top_k)
-        self.costs = Costs()
+        self.before, self.experts = Cost(), Cost()
+        self._slowness = {"macro": 1.0, "micro": 1.0}
         self._num_experts, self._records_per_call = num_experts, records_per_call
         self._apart_ns = NS_PER_S * record_bytes / rates.sparse_bytes_per_s
         self._together_ns = NS_PER_S * record_bytes / rates.sequential_bytes_per_s
@@ -115,16 +131,36 @@ class Crossover:
 
     def predict(self, num_tokens: int, resident: Mapping[int, np.ndarray]) -> Estimate:
         """Times of a tile through the layers of `resident`, which tells the experts `[E]` whose records are in memory."""
-        before_ns, experts_ns = self.costs.of(num_tokens)
+        before_ns, experts_ns = self.before.of(num_tokens), self.experts.of(num_tokens)
         macro_ns = micro_ns = union = 0.0
-        whole_ns = (self._num_experts - 1) * self._together_ns + self._apart_ns
+        whole_ns = self._slowness["macro"] * self._whole_ns
         for layer, there in resident.items():
             chances = self.usage.chances(layer, num_tokens)
             union += chances.sum()
             # reads of the union start when the router has spoken, those of the layer run ahead as far as the ring holds
-            micro_ns += before_ns + max(experts_ns, self._read_ns(np.where(there, 0.0, chances)))
+            micro_ns += before_ns + max(experts_ns, self._slowness["micro"] * self._read_ns(np.where(there, 0.0, chances)))
             macro_ns += before_ns + max(experts_ns, whole_ns - min(before_ns, self._ahead_ns))
         return Estimate(macro_ns=macro_ns, micro_ns=micro_ns, union=union / len(resident))
+
+    def observe(self, layer: int, run: LayerRun, rows: np.ndarray, absent: np.ndarray) -> None:
+        """A layer of a tile went so: `rows [E]` of the tile for each expert, of which `absent [E]` had to be read."""
+        self.usage.observe(layer, rows, run.num_tokens)
+        self.before.observe(run.num_tokens, run.before_ns)
+        self.experts.observe(run.num_tokens, run.run_ns - run.waited_ns)
+        if 2 * run.waited_ns > run.run_ns:
+            self._learn_rate(run, absent)
+
+    def _learn_rate(self, run: LayerRun, absent: np.ndarray) -> None:
+        """Reading was the bottleneck: how it went against what the disk's figures say, halfway between now and before."""
+        expected_ns, found_ns = self._read_ns(absent.astype(float)), float(run.run_ns)
+        if run.mode == "macro":
+            expected_ns, found_ns = self._whole_ns, found_ns + min(run.before_ns, self._ahead_ns)
+        if expected_ns:
+            self._slowness[run.mode] += (found_ns / expected_ns - self._slowness[run.mode]) / 2
+
+    @property
+    def _whole_ns(self) -> float:
+        return (self._num_experts - 1) * self._together_ns + self._apart_ns
 
     def _read_ns(self, chances: np.ndarray) -> float:
         """Reading a union: every record costs its bytes, every call the rest of what a record apart costs."""

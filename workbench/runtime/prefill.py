@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from workbench.runtime.crossover import Crossover, Estimate
+from workbench.runtime.crossover import Crossover, Estimate, LayerRun
 from workbench.runtime.flow import Feed, Flow, Work
 from workbench.runtime.pool import RecordPool
 from workbench.runtime.records import RecordSource
@@ -72,11 +72,18 @@ class Prefill:
         """Computes one layer of a tile; `heat`: rows of the tile that use each record."""
         clock = self._transfer.clock
         start_ns, waited_ns = clock.now_ns(), self._flow.waited_ns
-        self._flow.run(self._feed(layer, heat, start_ns), work, position=self._step.position)
+        absent = self._transfer.scheduler.pools["expert"].slots.partition(list(heat))[1]
+        feed = self._feed(layer, heat, start_ns)
+        self._flow.run(feed, work, position=self._step.position)
         end_ns = clock.now_ns()
-        computed_ns = end_ns - start_ns - (self._flow.waited_ns - waited_ns)
-        self._crossover.costs.observe(num_tokens, start_ns - self._left_ns, computed_ns)
-        self._crossover.usage.observe(layer, self._rows(layer, heat), num_tokens)
+        run = LayerRun(
+            mode="macro" if isinstance(feed, LayerFeed) else "micro",
+            num_tokens=num_tokens,
+            before_ns=start_ns - self._left_ns,
+            run_ns=end_ns - start_ns,
+            waited_ns=self._flow.waited_ns - waited_ns,
+        )
+        self._crossover.observe(layer, run, self._by_expert(layer, heat), self._by_expert(layer, dict.fromkeys(absent, 1)) > 0)
         self._left_ns = end_ns
 
     def forget(self) -> None:
@@ -100,11 +107,12 @@ class Prefill:
         union.plan(keys, heat, self._guests)
         return union
 
-    def _rows(self, layer: int, heat: Mapping[int, int]) -> np.ndarray:
-        rows = np.zeros(self._pool.geometry.num_experts)
-        for key, count in heat.items():
-            rows[key - layer * len(rows)] = count
-        return rows
+    def _by_expert(self, layer: int, counts: Mapping[int, int]) -> np.ndarray:
+        """Counts of record keys, as an array over the experts of their layer."""
+        by_expert = np.zeros(self._pool.geometry.num_experts)
+        for key, count in counts.items():
+            by_expert[key - layer * len(by_expert)] = count
+        return by_expert
 
     def _residents(self) -> dict[int, np.ndarray]:
         """By layer, the experts whose records are in memory."""
