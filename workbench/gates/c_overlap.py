@@ -5,6 +5,7 @@ processes, on profile `mini` slowed to every disk of `data/envelopes` (emulated)
 are pre-registered in `OverlapConfig`.
 """
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -66,8 +67,8 @@ def _codes(criteria: Sequence[Criterion]) -> list[str]:
 
 def _span(clauses: Sequence[Criterion]) -> str:
     """A clause's value, over several disks from the least to the greatest."""
-    words = [f"{value:.3g}" for value in sorted({min(c.value for c in clauses), max(c.value for c in clauses)})]
-    return " to ".join(dict.fromkeys(words))
+    known = [f"{value:.3g}" for value in sorted(clause.value for clause in clauses if not math.isnan(clause.value))]
+    return " to ".join(dict.fromkeys(known[:1] + known[-1:])) or "an unknown share"
 
 
 def _inputs(config: OverlapConfig) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import StrMethodFormatter
 
 from workbench.plots.style import BLUE, GREEN, ORANGE, PURPLE, legend, new_figure
 from workbench.schema import Evidence
@@ -83,7 +83,7 @@ def overlap_figure(rates: pl.DataFrame, source: str) -> Figure:
         axes.plot(rates["round"].to_list(), (rates[beside] / rates[alone]).to_list(), color=colour, marker="o", label=words)
     axes.axhline(1, color="#bbbbbb", lw=0.8)
     axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xticks(rates["round"].to_list())
     axes.set_ylabel("rate over the rate alone")
     axes.set_ylim(0, 1.1 * max(1.0, *(line.get_ydata().max() for line in axes.lines[:2])))  # type: ignore[union-attr]
     legend(axes)
