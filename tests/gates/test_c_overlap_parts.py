@@ -12,6 +12,7 @@ from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_identity import check_identity
 from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
+from workbench.gates.c_overlap_showcase import too_slow
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import Evidence, RunFolder, Status
 from workbench.schema.results import write_json
@@ -111,7 +112,7 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
     runtime = waves.base["runtime"]
     assert (runtime["wave"], waves.change) == ("barrier", ("runtime.wave=4",))
     assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 1.106)
-    assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 8, 0, "warm_store")
+    assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 6, 0, "warm_store")
     assert runtime["uncached"] is False
     assert waves.base["warm_up_tokens"] > 0
     assert every["split records"].change == ("runtime.split_components=true",)
@@ -178,3 +179,9 @@ def test_mini_borrows_a_layer_of_slice_where_there_is_one(tmp_path, monkeypatch)
     assert modes_profile(OverlapConfig()) == "slice"
     assert modes_profile(OverlapConfig(smoke=True)) == "mini"
     assert modes_profile(OverlapConfig(profile="flash-next")) == "flash-next"
+
+
+def test_a_disk_that_this_machine_can_not_stand_for_is_named():
+    assert too_slow("", {}) == ""
+    assert too_slow("usb-10gbps", {"overdue_share": "0.0400"}) == ""
+    assert too_slow("usb-10gbps", {"overdue_share": "0.4000"}).startswith("usb-10gbps is emulated too slowly: 40%")

@@ -25,7 +25,7 @@ class OverlapConfig(GateConfig):
     """Bytes of slots and pages over the smallest that the store admits: small, so that reads are there to hide."""
     cohorts: int = Field(default=4, ge=1)
     """Valid cohorts of what decides; fewer than 4 decide nothing."""
-    max_cohorts: int = Field(default=8, ge=1)
+    max_cohorts: int = Field(default=6, ge=1)
     """Cohorts tried at most, the rejected ones counted."""
     shown_cohorts: int = Field(default=1, ge=0)
     """Cohorts of what is only shown: other wave widths, read-back, the whole next layer."""

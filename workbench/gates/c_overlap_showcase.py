@@ -50,7 +50,7 @@ def run_showcase(config: OverlapConfig, folder: RunFolder) -> Showcase:
         bounds=[_row(disk, run) for disk, run in zip(config.disks, runs, strict=True)],
         metrics={name: results[0].metrics[name] for name in _METRICS if name in results[0].metrics},
         waits=made.mean_waits.to_dicts(),
-        conditions=[line for disk, result in zip(config.disks, results, strict=True) if (line := _too_slow(disk, result))],
+        conditions=[line for disk, result in zip(config.disks, results, strict=True) if (line := too_slow(disk, result.tags))],
     )
 
 
@@ -60,11 +60,12 @@ def _result(run: RunFolder) -> Result:
     return result
 
 
-def _too_slow(disk: str, result: Result) -> str:
-    overdue = float(result.tags.get("overdue_share", 0))
+def too_slow(disk: str, tags: Mapping[str, str]) -> str:
+    """What is wrong with the emulation of a disk, by the tags of a run; empty: nothing."""
+    overdue = float(tags.get("overdue_share", 0))
     if overdue <= _MOST_OVERDUE:
         return ""
-    return f"{disk_words(disk)} is emulated too slowly: {overdue:.0%} of its reads took longer on this machine's own disk"
+    return f"{disk_words(disk)} is emulated too slowly: {overdue:.0%} of its reads took longer here than there"
 
 
 def _row(disk: str, run: RunFolder) -> dict[str, Any]:
