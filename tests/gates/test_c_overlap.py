@@ -4,10 +4,7 @@ import json
 
 import pytest
 
-from workbench.abba.power import PowerState
 from workbench.abba.records import ORDER, ArmRecord, CohortRecord, Series, WatchRecord
-from workbench.abba.runner import run_abba
-from workbench.abba.watch import Reading, Watch
 from workbench.config import with_settings
 from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.gates import c_overlap_arms
@@ -75,23 +72,12 @@ def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_t
     assert sorted(kinds) == ["abba", "gate_c", "generate"]
 
 
-def still():
-    """A watchdog of a machine on which nothing else happens: other tests run beside this one."""
-    seconds = iter(range(1, 1_000_000))
-    zeros = dict.fromkeys(("busy_s", "stolen_s", "own_s", "memory_pressure"), 0.0)
-    return Watch(lambda _: Reading(t_ns=next(seconds) * 10**9, swap_out_bytes=0, **zeros), PowerState)
-
-
 @pytest.mark.soak
-def test_where_all_reads_of_a_layer_arrive_at_once_waves_gain_nothing(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: "00" * 32)
-
-    def run(config, *, root):
-        return run_abba(config.model_copy(update={"drift_limit": 0.9}), root=root, watch=still)
-
-    monkeypatch.setattr(c_overlap_arms, "run_abba", run)
-    at_once = json.loads(disk.read_text()) | {"latency_us": 12_000.0}
+def test_where_all_reads_of_a_layer_arrive_at_once_waves_do_not_gain_a_quarter(disk, tmp_path, monkeypatch):
+    monkeypatch.setattr(c_overlap_arms, "run_abba", run_here)
+    at_once = json.loads(disk.read_text()) | {"latency_us": 20_000.0}
     disk.write_text(json.dumps(at_once))
-    verdict = walk(disk, tmp_path / "runs", f"compare=['{WAVES}']", "tokens=12", "cohorts=4", "max_cohorts=4").result.verdict
-    assert verdict.outcome is Outcome.FAIL
-    assert "C.waves@planted" in verdict.codes
+    settings = (f"compare=['{WAVES}']", "cohorts=4", "max_cohorts=4", "min_wave_gain=0.25")
+    verdict = walk(disk, tmp_path / "runs", *settings).result.verdict
+    assert (verdict.outcome, verdict.codes) == (Outcome.FAIL, ("C.waves@planted",))
+    assert "thresholds differ from the registered ones: min_wave_gain" in verdict.conditions
