@@ -180,7 +180,7 @@ def machines(*, seed: int = 0, json: bool = False) -> None:
         One JSON document instead of a table.
     """
     from workbench.analysis.workers import completed
-    from workbench.simulate.machines import NUM_TOKENS, NUM_WARM, beside_reports, session_keys
+    from workbench.simulate.machines import NUM_TOKENS, beside_reports, session_keys
     from workbench.simulate.planner import load_machines
 
     reported = [each for each in load_machines(data_folder() / "machines").values() if each.reported_tps is not None]
@@ -198,6 +198,8 @@ def machines(*, seed: int = 0, json: bool = False) -> None:
         return
     print_table(rounded(rows), "tokens/s, reported and simulated")
     print(f"\nmean absolute error {error:.0f} %; {covered} of {len(rows)} reports lie between the twin's low and high end")
-    print(f"The twin runs {NUM_TOKENS - NUM_WARM} synthetic tokens behind {NUM_WARM} from an empty LRU cache.")
+    print(
+        f"The twin runs {NUM_TOKENS} synthetic tokens from an empty LRU cache: the misses of such runs are those that reports give."
+    )
     print("Its estimate waits for all misses of a layer, at the geometric mean of what is known of disk and compute;")
     print("the ends take all ranges at their worst and best, and the best one overlaps reads with experts.")
