@@ -93,7 +93,7 @@ GATE = Gate(
         "cohorts": 1,
         "max_cohorts": 1,
         "shown_cohorts": 0,
-        "orders": 5,
+        "orders": 3,
         "faults": 7,
         "overlap_rounds": 1,
         "overlap_seconds": 0.05,
