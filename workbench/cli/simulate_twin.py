@@ -198,8 +198,6 @@ def machines(*, seed: int = 0, json: bool = False) -> None:
         return
     print_table(rounded(rows), "tokens/s, reported and simulated")
     print(f"\nmean absolute error {error:.0f} %; {covered} of {len(rows)} reports lie between the twin's low and high end")
-    print(
-        f"The twin runs {NUM_TOKENS} synthetic tokens from an empty LRU cache: the misses of such runs are those that reports give."
-    )
+    print(f"The twin runs {NUM_TOKENS} synthetic tokens from an empty LRU cache, whose misses are those that reports give.")
     print("Its estimate waits for all misses of a layer, at the geometric mean of what is known of disk and compute;")
     print("the ends take all ranges at their worst and best, and the best one overlaps reads with experts.")
