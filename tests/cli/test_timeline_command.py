@@ -25,9 +25,7 @@ def run(tmp_path, monkeypatch):
         folder.events.add(end * MS, "token", **top, duration_ns=9 * MS, value=1.0)
     folder.events.add(12 * MS, "wait", **top, layer=1, store="expert", duration_ns=3 * MS, guarded=1, consumed=1)
     times = {"submit_ns": 11 * MS, "ready_ns": 14 * MS, "seen_ns": 15 * MS, "outcome": "used_late"}
-    folder.events.add(
-        11 * MS, "ticket", **top, layer=1, store="expert", identity=133, intent="exact", **times
-    )
+    folder.events.add(11 * MS, "ticket", **top, layer=1, store="expert", identity=133, intent="exact", **times)
     folder.finish()
     return folder
 

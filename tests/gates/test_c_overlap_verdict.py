@@ -153,6 +153,8 @@ def test_a_planted_condition_fails_with_the_code_of_its_clause(planted, codes):
         ),
         ({"rates": rates(rounds=5)}, ("C.interference",)),
         ({"modes": modes().clear()}, MODES),
+        # one tile has no macro pass
+        ({"modes": modes().filter((pl.col("tile") < 100) | (pl.col("mode") != "macro"))}, MODES),
         ({"modes": modes(repeats=1)}, MODES),
         # one mode is faster at both tiles: no crossover was there
         ({"modes": modes(micro=(4.0, 4.0), auto=(3.0, 3.0))}, ("C.crossover",)),

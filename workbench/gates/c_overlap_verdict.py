@@ -142,7 +142,9 @@ def mode_criteria(found: Measures, config: OverlapConfig) -> tuple[Criterion, ..
 
 
 def _worst(found: Sequence[Interval]) -> Interval:
-    return max(found, key=lambda each: each.value, default=Interval())
+    """The greatest; of none, or where one is not known, nothing."""
+    known = not any(math.isnan(each.value) for each in found)
+    return max(found, key=lambda each: each.value, default=Interval()) if known else Interval()
 
 
 def _crossover(modes: pl.DataFrame, tiles: Sequence[int]) -> Interval:
