@@ -266,3 +266,12 @@ def test_clocks_never_go_back(routes):
     tickets = frame.filter(kind="ticket")
     assert (tickets["ready_ns"] >= tickets["submit_ns"]).all()
     assert (tickets["seen_ns"] >= tickets["ready_ns"]).all()
+
+
+@pytest.mark.parametrize("wave", ["barrier", 1, 4])
+def test_reads_that_wait_for_a_lane_go_when_compute_looks(wave):
+    # one read at a time, each over before compute looks again: the next one goes off then
+    stages = StageTimes(source="test", pre_router_us=(100,), shared_us=(50,), experts_us=(120,))
+    frame = Twin(toy(wave=wave, depth=1), stages, ENVELOPE).run(decode_passes([[[[0, 1, 2, 3]]]])).frame()
+    assert frame.filter(kind="ticket").height == 4
+    assert token_ns(frame)[0] >= (100 + 50 + 120) * 1000

@@ -46,7 +46,7 @@ class Wire:
 
     def wait(self, demand: Demand, *, position: int, keys: Iterable[int] | None = None) -> None:
         """Moves the clock until `keys` (all by default) are there."""
-        self._land()
+        self._look()
         keys = None if keys is None else list(keys)
         start_ns = self.clock.now_ns()
         if not demand.missing(start_ns, keys):
@@ -58,7 +58,7 @@ class Wire:
 
     def wait_for_some(self, demand: Demand, keys: Sequence[int], count: int, *, position: int) -> list[int]:
         """Those of `keys` that are there; moves the clock until there are `count`."""
-        self._land()
+        self._look()
         start_ns = self.clock.now_ns()
         while len(ready := [key for key in keys if is_ready(demand, key)]) < count:
             demand.missing(self.clock.now_ns(), keys)
@@ -83,6 +83,10 @@ class Wire:
         if not self._coming:
             raise AssertionError("compute waits for bytes that nobody reads")
         self.clock.sleep_until(self._coming[0][0])
+        self._look()
+
+    def _look(self) -> None:
+        """Learns what has come, and sends off what that made room for."""
         self._land()
         self._pump()
 
