@@ -29,7 +29,7 @@ class StallConfig(Config):
     """Slots as shares of all records."""
     waves: tuple[Wave, ...] = ("barrier", 4)
     """Missing experts that are computed together."""
-    layer_ms: float = Field(1.0, gt=0)
+    layer_ms: float = Field(0.5, gt=0)
     """Compute of a token in one layer, milliseconds: assumed."""
 
 
