@@ -47,9 +47,7 @@ def test_a_union_lies_between_one_token_and_all(num_experts, top_k, block):
     assert top_k - 1e-9 <= union <= min(num_experts, top_k * block) + 1e-9
 
 
-LAYER = LayerCost(
-    pre_router_ns=10, first_read_ns=5, all_reads_ns=21, shared_ns=3, hits_ns=0, experts_ns=20, last_expert_ns=2
-)
+LAYER = LayerCost(pre_router_ns=10, first_read_ns=5, all_reads_ns=21, shared_ns=3, hits_ns=0, experts_ns=20, last_expert_ns=2)
 
 
 @pytest.mark.parametrize(
