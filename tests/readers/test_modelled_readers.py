@@ -6,7 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workbench.readers import Disk, NullReader, PacedReader, PreadReader, TimedReader, VirtualClock
+from workbench.readers import (
+    Disk,
+    Fault,
+    FaultKind,
+    FaultyReader,
+    NullReader,
+    PacedReader,
+    PreadReader,
+    TimedReader,
+    VirtualClock,
+)
 from workbench.readers.clock import RealClock
 from workbench.schema.envelopes import Envelope
 
@@ -87,15 +97,22 @@ def test_paced_reads_come_no_earlier_than_the_model_says(path, content, make_rea
     assert reader.num_reads == 5
 
 
+def overdue(path, make_reads, drain, envelope, delay_ns):
+    late = Fault(kind=FaultKind.DELAY, delay_ns=delay_ns)
+    with PacedReader(FaultyReader(PreadReader(), lambda n: late), Disk(envelope)) as reader:
+        file = reader.open_file(path)
+        reader.submit(make_reads(file, [(0, PAGE), (2 * PAGE, PAGE)]))
+        drain(reader)
+        return reader.num_overdue
+
+
 def test_a_disk_slower_than_the_model_is_counted(path, make_reads, drain):
     fast = Envelope(
         name="fast", device="none", source="made up", latency_us=0.001, stream_gbps=1e6, bandwidth_gbps=1e6, iops=1e12
     )
-    with PacedReader(PreadReader(), Disk(fast)) as reader:
-        file = reader.open_file(path)
-        reader.submit(make_reads(file, [(0, PAGE), (2 * PAGE, PAGE)]))
-        drain(reader)
-    assert reader.num_overdue == 2
+    patient = SLOW.model_copy(update={"latency_us": 200_000})
+    assert overdue(path, make_reads, drain, fast, 5_000_000) == 2
+    assert overdue(path, make_reads, drain, patient, 0) == 0
 
 
 def test_clocks():

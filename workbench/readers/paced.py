@@ -64,7 +64,7 @@ class PacedReader(Reader):
         self._done: list[Completion] = []
         self.num_reads = 0
         self.num_overdue = 0
-        """Reads for which the real disk was slower than the modelled one: the emulation is too slow by their share."""
+        """Reads that were missed when they were due: where that is a large share, the emulation is slower than the model."""
 
     @property
     def in_flight(self) -> int:
@@ -77,7 +77,7 @@ class PacedReader(Reader):
 
     def submit(self, reads: Sequence[Read]) -> int:
         """Passes a batch on; the modelled disk gets what its lanes have room for. Keys must be unique among reads in flight."""
-        self._advance()
+        self._look()
         now_ns = self._clock.now_ns()
         num_taken = self._inner.submit(reads)
         for read in reads[:num_taken]:
@@ -90,8 +90,7 @@ class PacedReader(Reader):
         """Completions that are due."""
         end = end_ns(self._clock, timeout_s)
         while True:
-            self._hold(self._inner.poll(0.0))
-            self._advance()
+            self._look()
             if self._done or not self._coming or (end is not None and self._clock.now_ns() >= end):
                 done, self._done = self._done, []
                 self._coming -= len(done)
@@ -107,23 +106,27 @@ class PacedReader(Reader):
         elif until is not None:
             self._clock.sleep_until(until)
 
+    def _look(self) -> None:
+        """What has come and is due."""
+        self._hold(self._inner.poll(0.0))
+        for key, due_ns in self._pace.advance(self._clock.now_ns()):
+            if key in self._arrived:
+                # whoever stamped it may have been kept from it; nobody has looked for it before
+                self._finish(key, due_ns)
+            else:
+                self._due[key] = due_ns
+                self.num_overdue += 1
+
     def _hold(self, completions: Sequence[Completion]) -> None:
         for completion in completions:
             self._arrived[completion.key] = completion
             if completion.key in self._due:
-                self._finish(completion.key)
+                self._finish(completion.key, max(completion.ready_ns, self._due.pop(completion.key)))
 
-    def _advance(self) -> None:
-        for key, due_ns in self._pace.advance(self._clock.now_ns()):
-            self._due[key] = due_ns
-            if key in self._arrived:
-                self._finish(key)
-
-    def _finish(self, key: int) -> None:
+    def _finish(self, key: int, ready_ns: int) -> None:
         """A read is there, and the modelled disk has done it."""
-        completion, due_ns = self._arrived.pop(key), self._due.pop(key)
-        self.num_overdue += completion.ready_ns > due_ns
-        completion.ready_ns = max(completion.ready_ns, due_ns)
+        completion = self._arrived.pop(key)
+        completion.ready_ns = ready_ns
         self._done.append(completion)
 
     def close(self) -> None:
