@@ -29,8 +29,8 @@ class OverlapConfig(GateConfig):
     """Cohorts tried at most, the rejected ones counted."""
     shown_cohorts: int = Field(default=1, ge=0)
     """Cohorts of what is only shown: other wave widths, read-back, the whole next layer."""
-    wave: Literal[1, 2, 4, "all"] = 4
-    """Width of the waves that decide."""
+    wave: Literal[1, 2, 4, "all"] = 1
+    """Width of the waves that decide: the runtime's default."""
     orders: int = Field(default=20, ge=0)
     """Random completion orders that must leave the digests as they are."""
     faults: int = Field(default=20, ge=0)
