@@ -109,13 +109,14 @@ def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> Run
         rows = []
         for number, case in enumerate(cases):
             rows.append(_run_case(config, case, number, folder.path / "runs"))
+            # an interrupted validation keeps the rows that it has
+            pl.DataFrame(rows).write_parquet(folder.artifacts / "runs.parquet")
             advance(1)
         _finish(config, rows, folder)
     return folder
 
 
 def _finish(config: TwinValidationConfig, rows: list[dict[str, Any]], folder: RunFolder) -> None:
-    pl.DataFrame(rows).write_parquet(folder.artifacts / "runs.parquet")
     source = f"{config.profile}, {len(rows)} live runs"
     save_figure(error_figure(rows, config.max_error, source), folder.artifacts / "figures" / "errors.png")
     verdict = judge_twin(rows, max_error=config.max_error, min_runs=config.min_runs, conditions=_CONDITIONS)
