@@ -3,6 +3,7 @@
 Runs are short, on a modelled disk and a virtual clock: only their digests count, so nothing is timed and nothing waits.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,8 +78,9 @@ def check_identity(config: OverlapConfig) -> pl.DataFrame:
 
 
 def _settings(config: OverlapConfig) -> Iterator[Case]:
-    """Every width of waves with records whole and apart, then each other setting that moves bytes."""
-    changes: list[dict[str, Any]] = [{"wave": wave, "split_components": split} for wave in _WAVES for split in (False, True)]
+    """Every width of waves with records whole and apart (in a smoke run, in turn), then each other setting that moves bytes."""
+    pairs = zip(_WAVES, itertools.cycle((False, True))) if config.smoke else itertools.product(_WAVES, (False, True))
+    changes: list[dict[str, Any]] = [{"wave": wave, "split_components": split} for wave, split in pairs]
     changes += [{"ple": "late"}, {"queue": "fifo"}, {"prefetch": "next_layer"}, {"prefill": "macro"}, {"prefill": "micro"}]
     changes += [{"readback": "misses"}] if resolves_hits(config) else []
     for change in changes:
