@@ -101,6 +101,10 @@ def test_sound_measures_pass_with_every_clause():
     assert verdict.codes == ("C.identity", "C.interference", *(f"{code}@{DISK}" for code in ON_DISK), *MODES)
 
 
+def test_a_choice_is_judged_by_the_forced_passes_not_by_its_own():
+    assert verdict_of(measures(modes=modes(auto=(1.9, 9.0)))).outcome is Outcome.PASS
+
+
 at = f"@{DISK}"
 
 

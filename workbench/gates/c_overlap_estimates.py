@@ -99,6 +99,17 @@ def mode_ratio(modes: pl.DataFrame, tile: int, above: str, below: str) -> Interv
     return interval((pairs["seconds"] / pairs["seconds_below"]).to_list(), 2)
 
 
+def chosen_modes(modes: pl.DataFrame, tile: int) -> list[str]:
+    """What the runtime chose at a tile, in any repeat."""
+    return sorted(set(modes.filter(tile=tile, mode="auto")["chosen"].drop_nulls()))
+
+
+def choice_ratio(modes: pl.DataFrame, tile: int, faster: str) -> Interval:
+    """Seconds of the chosen mode, forced, over the faster one's; where repeats chose differently, of the worse choice."""
+    ratios = [mode_ratio(modes, tile, chosen, faster) for chosen in chosen_modes(modes, tile)]
+    return max(ratios, key=lambda each: each.value, default=Interval())
+
+
 def faster_mode(modes: pl.DataFrame, tile: int) -> str:
     """`micro` or `macro`, by their mean times."""
     forced = modes.filter(pl.col("tile") == tile, pl.col("mode").is_in(["micro", "macro"]))

@@ -111,8 +111,8 @@ def _mode_row(modes: pl.DataFrame, tile: int) -> dict[str, Any]:
         "macro_s": seconds.get("macro"),
         "chosen_s": seconds.get("auto"),
         "faster": faster,
-        "chosen": ", ".join(sorted(set(at.filter(mode="auto")["chosen"].drop_nulls()))),
-        "chosen_over_faster": estimates.mode_ratio(modes, tile, "auto", faster).value,
+        "chosen": ", ".join(estimates.chosen_modes(modes, tile)),
+        "chosen_over_faster": estimates.choice_ratio(modes, tile, faster).value,
         "macro_overread_over_hidden": estimates.overread_over_hidden(modes, tile).value,
         "macro_reading_gbps": float(macro["physical_bytes"].to_numpy().sum() / GB / macro["io_s"].to_numpy().sum()),
     }

@@ -117,7 +117,7 @@ def mode_criteria(found: Measures, config: OverlapConfig) -> tuple[Criterion, ..
     modes, words = found.modes, " (emulated: compute is a timed wait)"
     tiles = sorted(modes["tile"].unique().to_list())
     full = [tile for tile in tiles if estimates.unique_fraction(modes, tile) >= config.near_full]
-    chosen = [tile for tile in tiles if "macro" in modes.filter(tile=tile, mode="auto")["chosen"].to_list()]
+    chosen = [tile for tile in tiles if "macro" in estimates.chosen_modes(modes, tile)]
     clauses = (
         (
             "C.micro_full",
@@ -150,7 +150,7 @@ def _worst(found: Sequence[Interval]) -> Interval:
 def _crossover(modes: pl.DataFrame, tiles: Sequence[int]) -> Interval:
     """Without an interval where one mode is faster at every tile: then no crossover was there to be found."""
     faster = {tile: estimates.faster_mode(modes, tile) for tile in tiles}
-    worst = _worst([estimates.mode_ratio(modes, tile, "auto", mode) for tile, mode in faster.items()])
+    worst = _worst([estimates.choice_ratio(modes, tile, mode) for tile, mode in faster.items()])
     if len(set(faster.values())) == 2:
         return worst
     return Interval(value=worst.value, low=math.nan, high=math.nan)
