@@ -275,3 +275,11 @@ def test_reads_that_wait_for_a_lane_go_when_compute_looks(wave):
     frame = Twin(toy(wave=wave, depth=1), stages, ENVELOPE).run(decode_passes([[[[0, 1, 2, 3]]]])).frame()
     assert frame.filter(kind="ticket").height == 4
     assert token_ns(frame)[0] >= (100 + 50 + 120) * 1000
+
+
+def test_what_ends_while_another_read_is_taken_is_waited_for():
+    # the first two are there when compute looks; the others end while these are taken, and taking them is exposed
+    stages = StageTimes(source="test", pre_router_us=(100,), shared_us=(20,), experts_us=(40,), take_us=50)
+    frame = Twin(toy(wave="barrier"), stages, ENVELOPE).run(decode_passes([[[[0, 1, 2, 3]]]])).frame()
+    assert (frame.filter(kind="wait")["duration_ns"] / 1000).to_list() == [2 * 50]
+    assert (token_ns(frame) / 1000).tolist() == [100 + 20 + 4 * 50 + 40]

@@ -91,8 +91,9 @@ class Wire:
         self._pump()
 
     def _land(self) -> None:
-        """Tells the scheduler of the reads that have ended; others may end while it is told."""
-        while self._coming and self._coming[0][0] <= self.clock.now_ns():
+        """Tells the scheduler of the reads that have ended by now; what ends while it is told is seen at the next look."""
+        looked_ns = self.clock.now_ns()
+        while self._coming and self._coming[0][0] <= looked_ns:
             ready_ns, number, ticket = heapq.heappop(self._coming)
             self._spend(self._take_ns)
             if not ticket.final:
