@@ -156,9 +156,7 @@ class Twin:
         self._index += 1
 
     def _run_experts(self, each: Pass, layer: int, demand: Demand, share: float) -> None:
-        # the shared expert was sent off before: it runs while reads are asked for, and goes on behind that
-        asked_us = self._stages.ask_us * len(demand.misses)
-        self._compute(max(0.0, share * self._stages.shared_us[layer] - asked_us))
+        self._compute(share * self._stages.shared_us[layer])
         experts_us = share * self._stages.experts_us[layer]
         if self.config.wave == "barrier":
             self._wire.wait(demand, position=each.position)
