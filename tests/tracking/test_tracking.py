@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.config import Config
-from workbench.schema import Evidence, RunFolder, Status
+from workbench.schema import Criterion, Evidence, RunFolder, Status, decide
 from workbench.tracking import Store, rebuild, track
 
 # MLflow and SQLAlchemy warn of each other
@@ -142,6 +142,16 @@ def test_numbers_are_rounded_nan_is_kept_and_infinity_is_a_tag(filed):
     failed = next(run for run in filed.values() if run["status"] == "FAILED")
     assert failed["metrics"] == [("overlap/hidden_fraction", 0.0, 0, 1)]
     assert failed["tags"]["mlflow.note.content"].startswith("**failed**: BadInput: no store")
+
+
+def test_a_clause_of_one_disk_is_filed_under_a_name_that_mlflow_takes(root, filed):
+    clause = Criterion(code="C.waves@some-disk", statement="x", value=1.0, low=0.5, high=2.0, relation=">=", threshold=1.5)
+    folder = RunFolder.create(root, "gate_c", Plan(), profile="mini", evidence=Evidence.EMULATED)
+    folder.finish(verdict=decide([clause], summary="x"))
+    (run,) = track(root)
+    assert Store(root).client.get_run(run.run_id).data.metrics["criteria/C.waves on some-disk"] == 1.0
+    Store(root).client.delete_run(run.run_id)
+    shutil.rmtree(folder.path)
 
 
 def test_what_is_filed_is_the_same_from_the_database_and_from_mlflow(root, filed):

@@ -204,9 +204,11 @@ def _metrics(result: Result, time_ms: int) -> Iterator[Any]:
 
     scalars = dict(result.metrics)
     for criterion in result.verdict.criteria if result.verdict else ():
-        scalars[f"criteria/{criterion.code}"] = criterion.value
-        scalars[f"criteria/{criterion.code}_low"] = criterion.low
-        scalars[f"criteria/{criterion.code}_high"] = criterion.high
+        # MLflow refuses @ in the name of a metric
+        code = criterion.code.replace("@", " on ")
+        scalars[f"criteria/{code}"] = criterion.value
+        scalars[f"criteria/{code}_low"] = criterion.low
+        scalars[f"criteria/{code}_high"] = criterion.high
     yield from (Metric(name, _rounded(value), time_ms, 0) for name, value in scalars.items() if not math.isinf(value))
     for name, values in result.per_token.items():
         key = f"per_token/{name.replace('/', '.')}"
