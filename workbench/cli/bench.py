@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import App, Parameter
 
+from workbench.cli.groups import command_group
 from workbench.cli.output import print_json, print_table
 from workbench.cli.simulated import Settings, rounded
 from workbench.errors import BadInput
@@ -20,25 +20,11 @@ _PAGE_DEPTHS = (32, 256)
 
 def register(app: App) -> None:
     """Adds the commands."""
-    group = App(name="bench")
-
-    @group.default
-    def bench(*words: Annotated[str, Parameter(show=False)]) -> None:
-        """Measures this disk: reads by our readers (io), and the modes of prefill (modes).
-
-        Example: workbench bench io --against fio
-
-        Parameters
-        ----------
-        words
-            Nothing: a word here is a command that does not exist.
-        """
-        if words:
-            near = get_close_matches(words[0], [name for name in group if not name.startswith("-")], n=1)
-            hint = f"; did you mean {near[0]}?" if near else " (see workbench bench --help)"
-            raise BadInput(f"no such command: bench {words[0]!r}" + hint)
-        group.help_print()
-
+    group = command_group(
+        "bench",
+        "Measures this disk: reads by our readers (io), and the modes of prefill (modes).",
+        "bench io --against fio",
+    )
     group.command(io)
     group.command(modes)
     app.command(group)

@@ -1,41 +1,25 @@
 """`workbench simulate`: caches and the twin on recorded, synthetic and foreign routes. Everything it prints is simulated."""
 
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from workbench.cli import simulate_twin
+from workbench.cli.groups import command_group
 from workbench.cli.output import print_json, print_table
 from workbench.cli.simulated import Settings, rounded, show
 from workbench.cli.track import file_results
-from workbench.errors import BadInput
 from workbench.paths import runs_folder
 from workbench.schema import write_routes
 
 
 def register(app: App) -> None:
     """Adds the commands."""
-    group = App(name="simulate")
-
-    @group.default
-    def simulate(*words: Annotated[str, Parameter(show=False)]) -> None:
-        """Replays routes through caches and through the runtime's twin; all of it is simulated.
-
-        Example: workbench simulate misses flash-next-like
-
-        Parameters
-        ----------
-        words
-            Nothing: a word here is a command that does not exist.
-        """
-        if words:
-            near = get_close_matches(words[0], [name for name in group if not name.startswith("-")], n=1)
-            hint = f"; did you mean {near[0]}?" if near else " (see workbench simulate --help)"
-            raise BadInput(f"no such command: simulate {words[0]!r}" + hint)
-        group.help_print()
-
+    group = command_group(
+        "simulate",
+        "Replays routes through caches and through the runtime's twin; all of it is simulated.",
+        "simulate misses flash-next-like",
+    )
     group.command(misses)
     group.command(published)
     simulate_twin.register(group)
