@@ -1,4 +1,4 @@
-"""What all tests share: planted route traces, and no filing in MLflow."""
+"""What all tests share: the packed model, planted route traces, and no filing in MLflow."""
 
 import os
 import sys
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from workbench.gates.base import Findings, Gate, GateConfig
+from workbench.paths import bundled_model
 from workbench.schema import ROUTE_SCHEMA, Criterion, Evidence, write_routes
+from workbench.stores.pack import pack
 
 # importing MLflow and making a store takes seconds; the tests of tracking ask for it
 os.environ.setdefault("WORKBENCH_TRACKING", "off")
@@ -23,6 +25,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 def pytest_runtest_setup(item):
     if item.get_closest_marker("apple") and sys.platform != "darwin":
         pytest.skip("runs on a Mac alone")
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory):
+    """The bundled model, packed once."""
+    folder = tmp_path_factory.mktemp("stores") / "mini"
+    pack(bundled_model(), folder)
+    return folder
+
+
+@pytest.fixture
+def mini_store(packed, monkeypatch):
+    """The same, named by `WORKBENCH_STORE`."""
+    monkeypatch.setenv("WORKBENCH_STORE", str(packed))
+    return packed
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,16 @@ READERS = {
 }
 
 
+@pytest.fixture
+def uncached_path(path):
+    """The file, where it can be read past the page cache by io_uring."""
+    if refusal := ring_refusal():
+        pytest.skip(refusal)
+    if not uncached_works(path):
+        pytest.skip("the filesystem of the temporary folder refuses uncached reads")
+    return path
+
+
 @pytest.fixture(params=READERS)
 def reader(request, path):
     if request.param.startswith("uring") and (refusal := ring_refusal()):

@@ -3,23 +3,18 @@
 import pytest
 
 from workbench.readers import UringConfig, UringReader
-from workbench.readers.ring import LAST, OP_READ, chained, entry, ring_refusal
+from workbench.readers.ring import LAST, OP_READ, chained, entry
 
 PAGE = 4096
 NUM_READS = 500
 """Enough for chains of the full length in a lane of depth 2."""
 
-pytestmark = pytest.mark.skipif(ring_refusal() is not None, reason="no io_uring")
-
 
 @pytest.fixture(params=[1, 2, 16])
-def narrow(request, path):
-    try:
-        with UringReader(UringConfig(depth={"expert": request.param}, coalesce_bytes=0)) as made:
-            made.open_file(path)
-            yield made
-    except OSError:
-        pytest.skip("the filesystem of the temporary folder refuses uncached reads")
+def narrow(request, uncached_path):
+    with UringReader(UringConfig(depth={"expert": request.param}, coalesce_bytes=0)) as made:
+        made.open_file(uncached_path)
+        yield made
 
 
 def windows(bad=()):
@@ -69,9 +64,9 @@ def test_a_poll_that_can_do_nothing_with_fewer_sleeps_for_more(narrow, make_read
     assert min(sizes[:-1]) >= 64
 
 
-def test_closing_with_a_long_queue_ends_it(path, make_reads, nothing_leaks):
+def test_closing_with_a_long_queue_ends_it(uncached_path, make_reads, nothing_leaks):
     with UringReader(UringConfig(depth={"expert": 2}, coalesce_bytes=0)) as reader:
-        reader.open_file(path)
+        reader.open_file(uncached_path)
         reader.submit(make_reads(0, windows()))
     assert reader.in_flight == 0
 
