@@ -10,9 +10,8 @@ from workbench.errors import BadInput
 
 def command_group(name: str, about: str, example: str) -> App:
     """A group without commands yet: alone it shows its help, and a word that is no command suggests the nearest."""
-    group = App(name=name, help=f"{about}\n\nExample: workbench {example}")
+    group = App(name=name)
 
-    @group.default
     def overview(*words: Annotated[str, Parameter(show=False)]) -> None:
         if words:
             near = get_close_matches(words[0], [known for known in group if not known.startswith("-")], n=1)
@@ -20,4 +19,6 @@ def command_group(name: str, about: str, example: str) -> App:
             raise BadInput(f"no such command: {name} {words[0]!r}" + hint)
         group.help_print()
 
+    overview.__doc__ = f"{about}\n\nExample: workbench {example}"
+    group.default(overview)
     return group
