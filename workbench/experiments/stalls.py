@@ -12,8 +12,9 @@ from workbench.analysis.workers import completed
 from workbench.config import Config
 from workbench.experiments.simulation import LoadedRoutes, TwinRunConfig, run_twin
 from workbench.paths import data_folder
+from workbench.scheduling.demand import WaveSize
 from workbench.schema import EventLog
-from workbench.simulate.twin import TwinConfig, Wave
+from workbench.simulate.twin import TwinConfig
 
 _POOL_PAYS = 20_000
 """Layer events in all above which starting processes costs less than it saves."""
@@ -27,7 +28,7 @@ class StallConfig(Config):
     """First requests of the trace that are replayed."""
     fractions: tuple[float, ...] = (0.1, 0.25, 0.5)
     """Slots as shares of all records."""
-    waves: tuple[Wave, ...] = ("barrier", 4)
+    waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Missing experts that are computed together."""
     layer_ms: float = Field(0.5, gt=0)
     """Compute of a token in one layer, milliseconds: assumed."""

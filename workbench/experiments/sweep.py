@@ -20,11 +20,12 @@ from workbench.config import Config
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_routes, run_twin
 from workbench.paths import runs_folder
 from workbench.progress import progress
+from workbench.scheduling.demand import WaveSize
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.envelopes import load_envelope
 from workbench.schema.results import write_json
 from workbench.simulate.prefetchers import PrefetchConfig
-from workbench.simulate.twin import TwinConfig, Wave
+from workbench.simulate.twin import TwinConfig
 
 TABLE_NAME = "sweep.parquet"
 _SHOWN = {
@@ -46,7 +47,7 @@ class SweepConfig(Config):
     """Eviction policies."""
     num_slots: tuple[int, ...] = (4008, 10_200)
     """Cache sizes in records."""
-    waves: tuple[Wave, ...] = ("barrier", 4)
+    waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Missing experts that are computed together."""
     prefetchers: tuple[PrefetchConfig, ...] = (PrefetchConfig(), PrefetchConfig(kind="oracle"))
     """Predictions."""

@@ -23,9 +23,9 @@ from workbench.progress import progress
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.engine import cache_limits
 from workbench.runtime.sampling import SamplingConfig
+from workbench.scheduling.demand import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
 from workbench.schema.envelopes import Envelope, load_envelope
-from workbench.simulate.twin import Wave
 from workbench.stores import open_store
 
 _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "question_answer")
@@ -45,7 +45,7 @@ class LiveCase(Config):
     """Slots as a share of all records."""
     policy: str
     """Eviction policy."""
-    wave: Wave
+    wave: WaveSize
     """As of a runtime."""
     envelope: str = ""
     """Disk that the reads are slowed to; empty: this disk at its own speed."""
@@ -62,7 +62,7 @@ class TwinValidationConfig(Config):
     """Slots as shares of all records; every disk with every share is one live run."""
     policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
     """Eviction policies, in turn."""
-    waves: tuple[Wave, ...] = (4, "barrier", 1, "all")
+    waves: tuple[WaveSize, ...] = (4, "barrier", 1, "all")
     """Waves, in turn."""
     requests: int = Field(2, ge=1)
     """Prompts of a live run."""

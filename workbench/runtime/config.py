@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.config import Config
+from workbench.scheduling.demand import WaveSize
 
 
 class RuntimeConfig(Config):
@@ -24,7 +25,7 @@ class RuntimeConfig(Config):
     """The same of n-gram pages, in lanes of their own."""
     layer_depth: int = Field(4, ge=1, le=64)
     """Chunks of whole layers at the disk at once."""
-    wave: Literal["barrier", 1, 2, 4, "all"] = 1
+    wave: WaveSize = 1
     """Fewest missing experts of a layer that run together as they arrive; barrier: no expert starts before all are there."""
     split_components: bool = False
     """Read gate+up and down of a record apart, so that gate and up can run while down is on its way."""

@@ -6,7 +6,6 @@ Which experts run together follows the disk; where their results go does not, so
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import mlx.core as mx
 
@@ -15,10 +14,9 @@ from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.expert_math import ExpertMath
 from workbench.runtime.step import Step
 from workbench.runtime.transfer import Transfer
-from workbench.scheduling.demand import Demand
+from workbench.scheduling.demand import Demand, WaveSize
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS
 
-WaveSize = Literal["barrier", 1, 2, 4, "all"]
 Timed = Callable[[str, Callable[[], list[mx.array]]], list[mx.array]]
 
 

@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from workbench.scheduling.ticket import Event, Ticket
+
+WaveSize = Literal["barrier", 1, 2, 4, "all"]
+"""Fewest missing records of a demand that compute takes together as they arrive; barrier: none before all are there."""
 
 
 class Answer(StrEnum):

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from workbench.scheduling.demand import WaveSize
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.passes import blocks
 from workbench.simulate.planner import COMMITTED, PASS_COST_PER_DRAFT, Machine, plan
 from workbench.simulate.stages import StageTimes
 from workbench.simulate.synthetic import FLASH_NEXT_LIKE, synthetic_routes
-from workbench.simulate.twin import Twin, TwinConfig, Wave
+from workbench.simulate.twin import Twin, TwinConfig
 from workbench.units import NS_PER_S
 
 NUM_TOKENS = 128
@@ -27,7 +28,7 @@ class Assumed:
 
     at: float
     """0: slowest disk, longest compute, fewest slots and tokens committed; 1: the other ends; between: geometric mean."""
-    wave: Wave
+    wave: WaveSize
     """When missing experts run."""
 
 

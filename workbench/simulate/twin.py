@@ -4,7 +4,6 @@ It gets nothing of a live run but these, and leaves the same events. All that it
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import Field
 
@@ -14,7 +13,7 @@ from workbench.policies import make
 from workbench.policies.hot_set import HotSet
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
-from workbench.scheduling.demand import Demand
+from workbench.scheduling.demand import Demand, WaveSize
 from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
 from workbench.scheduling.pool import RECORD_BITS, Pool
 from workbench.scheduling.scheduler import Scheduler
@@ -29,9 +28,6 @@ from workbench.simulate.stages import StageTimes
 from workbench.simulate.wire import Wire
 from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES, align_down, align_up
 
-Wave = Literal["barrier", 1, 2, 4, "all"]
-"""Missing experts of a layer that are computed together as they arrive; barrier: nothing starts before all are there."""
-
 
 class TwinConfig(Config):
     """What the twin imitates."""
@@ -44,7 +40,7 @@ class TwinConfig(Config):
     """Bytes of one record."""
     num_experts: int = Field(512, ge=1)
     """Experts of a layer."""
-    wave: Wave = 4
+    wave: WaveSize = 1
     """As of the runtime. The shared expert runs while records come."""
     prefetch: PrefetchConfig = PrefetchConfig()
     """Predictions."""
