@@ -13,6 +13,7 @@ from workbench.model.ngram import NgramContext, row_ids
 from workbench.runtime.budget import plan_cache
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.engine import cache_limits
+from workbench.runtime.rows import LAYER_SHIFT
 from workbench.schema import EventLog, RunFolder, read_routes
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.passes import Pass, passes
@@ -20,8 +21,6 @@ from workbench.simulate.stages import StageTimes
 from workbench.simulate.twin import Twin, TwinConfig
 from workbench.stores import Store, open_store
 
-_LAYER_SHIFT = 40
-"""Keeps the pages of several PLE layers apart."""
 _IMITATED = {"ple": "early", "queue": "lanes", "readback": "ids", "prefetch": "nothing", "split_components": False}
 """Settings that the twin knows one value of."""
 
@@ -82,5 +81,5 @@ def _pages_by_token(tokens: np.ndarray, store: Store) -> dict[int, list[tuple[in
     for place, layer in enumerate(store.geometry.ple_layers):
         rows = row_ids(store.geometry, place, tokens.astype(np.int64), NgramContext(store.geometry))
         pages, _ = store.ngrams[layer].locate(rows)
-        made[layer] = [tuple(np.unique(keys).tolist()) for keys in pages + (place << _LAYER_SHIFT)]
+        made[layer] = [tuple(np.unique(keys).tolist()) for keys in pages + (place << LAYER_SHIFT)]
     return made

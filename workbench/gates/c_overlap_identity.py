@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.experiments.generate import encode, load_tokenizer
+from workbench.experiments.generate import GenerateConfig, encode, load_tokenizer, open_engine
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_plan import base_plan, resolves_hits
-from workbench.paths import bundled_model, store_folder
+from workbench.paths import store_folder
 from workbench.progress import progress
 from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import ResidentEngine, StreamedEngine
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.experts import LONGEST_BLOCK
 from workbench.runtime.session import Engine, Session
 from workbench.runtime.transfer import RequestFailed
@@ -127,7 +127,7 @@ def _reference(config: OverlapConfig, plan: dict[str, Any], prompt: list[int]) -
     """The resident path; the plainest way to stream where the model is larger than memory."""
     if config.profile == "flash-next":
         return _run_streamed(config, plan | _CONTROLS, prompt, lambda _: None)
-    with ResidentEngine(bundled_model() if config.profile == "mini" else store_folder(config.profile), EventLog()) as engine:
+    with open_engine(GenerateConfig(profile=config.profile, resident=True), EventLog()) as engine:
         return _decode(engine, prompt)
 
 

@@ -14,7 +14,7 @@ from workbench.scheduling.demand import Demand
 from workbench.scheduling.queue import Order
 from workbench.stores.ple_pages import PleStore
 
-_LAYER_SHIFT = 40
+LAYER_SHIFT = 40
 """A page's key is its PLE layer's position times 2^40 plus its index: stores have far fewer pages."""
 
 
@@ -30,7 +30,7 @@ class PageSource:
 
     def keys(self, layer: int, pages: np.ndarray) -> np.ndarray:
         """Keys of `pages` of `layer`'s store."""
-        return pages + (self._layers.index(layer) << _LAYER_SHIFT)
+        return pages + (self._layers.index(layer) << LAYER_SHIFT)
 
     def sizes(self, key: int, bits: int) -> tuple[int, int]:
         """Bytes of a page, and bytes that its read moves."""
@@ -41,8 +41,8 @@ class PageSource:
 
     def read(self, order: Order) -> Read:
         """The read of one page into its slot."""
-        layer = self._layers[order.ticket.key >> _LAYER_SHIFT]
-        page = order.ticket.key & ((1 << _LAYER_SHIFT) - 1)
+        layer = self._layers[order.ticket.key >> LAYER_SHIFT]
+        page = order.ticket.key & ((1 << LAYER_SHIFT) - 1)
         store = self._stores[layer]
         extent = store.page(page)
         return Read(
