@@ -38,6 +38,7 @@ READERS = {
     "uncached": lambda: PreadReader(PreadConfig(uncached=True, threads={"expert": 3, "ple": 2})),
     "uring": lambda: UringReader(UringConfig(depth={"expert": 3, "ple": 2})),
     "uring alone": lambda: UringReader(UringConfig(depth={"expert": 3, "ple": 2}, watch=False, spin_us=0)),
+    "uring buffered": lambda: UringReader(UringConfig(depth={"expert": 3, "ple": 2}, uncached=False)),
     "mmap": MmapReader,
 }
 

@@ -10,23 +10,19 @@ DEPTH = {"expert": 2, "ple": 3}
 
 
 @pytest.mark.skipif(ring_refusal() is not None, reason="no io_uring")
-def test_uncached_reads_go_by_io_uring():
-    with open_reader(uncached=True, depth=DEPTH) as reader:
+@pytest.mark.parametrize("uncached", [True, False])
+def test_reads_go_by_io_uring(uncached):
+    with open_reader(uncached=uncached, depth=DEPTH, coalesce_bytes=0) as reader:
         assert isinstance(reader, UringReader)
-        assert reader.config.depth == DEPTH
+        assert (reader.config.depth, reader.config.uncached, reader.config.coalesce_bytes) == (DEPTH, uncached, 0)
 
 
-def test_buffered_reads_go_by_threads():
-    with open_reader(uncached=False, depth=DEPTH, coalesce_bytes=0) as reader:
-        assert isinstance(reader, PreadReader)
-        assert (reader.config.threads, reader.config.uncached, reader.config.coalesce_bytes) == (DEPTH, False, 0)
-
-
-def test_without_io_uring_threads_read_uncached(monkeypatch):
+@pytest.mark.parametrize("uncached", [True, False])
+def test_without_io_uring_threads_read(monkeypatch, uncached):
     monkeypatch.setattr(choice, "ring_refusal", lambda: "switched off")
-    with open_reader(uncached=True, depth=DEPTH) as reader:
+    with open_reader(uncached=uncached, depth=DEPTH, coalesce_bytes=0) as reader:
         assert isinstance(reader, PreadReader)
-        assert reader.config.uncached
+        assert (reader.config.threads, reader.config.uncached, reader.config.coalesce_bytes) == (DEPTH, uncached, 0)
 
 
 def test_without_io_uring_its_reader_says_what_to_use(monkeypatch):

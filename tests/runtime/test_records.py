@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from workbench.runtime.engine import lead_in_granule
 from workbench.runtime.pool import RecordPool
 from workbench.runtime.records import RecordSource
+from workbench.runtime.store_cache import lead_in_granule
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS
 from workbench.stores import open_store
 from workbench.units import PAGE_BYTES
@@ -28,6 +28,7 @@ def test_a_read_covers_its_components_and_brings_them_where_compute_looks(placed
     extents = [store.experts.component(layer, expert, name) for name in NAMES[bits]]
     read = source.read(SimpleNamespace(ticket=SimpleNamespace(key=key), bits=bits, slot=1, number=9, lane="expert"))
     assert (read.key, read.file, read.offset % PAGE_BYTES, read.num_bytes % PAGE_BYTES) == (9, 5, 0, 0)
+    assert read.alone is (bits != RECORD_BITS)
     assert read.offset <= extents[0].offset < read.offset + PAGE_BYTES
     assert read.offset + read.need_bytes == extents[-1].end <= read.offset + read.num_bytes
     assert source.sizes(key, bits) == (sum(extent.num_bytes for extent in extents), read.num_bytes)

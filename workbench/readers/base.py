@@ -49,6 +49,8 @@ class Read:
     """Fewest bytes that make it good; -1: all."""
     checksums: tuple[Checksum, ...] = ()
     """Checked where the bytes arrive, so that their cost stays off the thread that computes."""
+    alone: bool = False
+    """Never one call with a neighbour: it is wanted before the neighbour's bytes."""
     submit_ns: int = 0
     """Set by the reader that takes it."""
 

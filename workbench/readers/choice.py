@@ -12,12 +12,12 @@ from workbench.units import MIB
 
 
 def open_reader(*, uncached: bool, depth: Mapping[str, int], coalesce_bytes: int = 4 * MIB) -> Reader:
-    """A reader with up to `depth` reads at the disk in each lane: io_uring for uncached reads where there is one, else threads.
+    """A reader with up to `depth` reads at the disk in each lane: io_uring where there is one, else threads.
 
     Threads are not out of the way of Python code that runs beside them: run them under `quick_switching`.
     """
-    if uncached and ring_refusal() is None:
-        return UringReader(UringConfig(depth=depth, coalesce_bytes=coalesce_bytes))
+    if ring_refusal() is None:
+        return UringReader(UringConfig(depth=depth, uncached=uncached, coalesce_bytes=coalesce_bytes))
     return PreadReader(PreadConfig(uncached=uncached, threads=depth, coalesce_bytes=coalesce_bytes))
 
 

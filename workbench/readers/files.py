@@ -96,7 +96,8 @@ def runs_of(reads: Sequence[Read], limit_bytes: int) -> list[list[Read]]:
 
 
 def _alike(run: Sequence[Read], read: Read) -> bool:
-    return run[0].file == read.file and run[0].lane == read.lane and len(run) < MAX_RUN
+    first = run[0]
+    return first.file == read.file and first.lane == read.lane and not (first.alone or read.alone) and len(run) < MAX_RUN
 
 
 def outcome(run: Sequence[Read], got: int, error: OSError | None) -> list[Completion]:

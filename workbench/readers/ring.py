@@ -29,15 +29,17 @@ _WAIT_ARG = struct.Struct("=QIIQ")
 
 _HARDLINK = 8
 """`IOSQE_IO_HARDLINK`: the next entry starts when this one has ended, well or not."""
+ASYNC = 16
+"""`IOSQE_ASYNC`: a worker of the kernel reads, also what could be copied at once."""
 _FLAGS_AT, _TOKEN_TOP_AT = 1, 39
 """Bytes of an entry: its flags, and the most significant one of its token."""
 LAST = 1 << 63
 """Set in the token of the last entry of a chain."""
 
 
-def entry(opcode: int, token: int, descriptor: int, offset: int, address: int, length: int) -> bytes:
+def entry(opcode: int, token: int, descriptor: int, offset: int, address: int, length: int, flags: int = 0) -> bytes:
     """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`: a chain of one."""
-    return _SQE.pack(opcode, 0, 0, descriptor, offset, address, length, 0, token | LAST)
+    return _SQE.pack(opcode, flags, 0, descriptor, offset, address, length, 0, token | LAST)
 
 
 def chained(entries: Sequence[bytes], length: int) -> bytearray:
@@ -46,7 +48,7 @@ def chained(entries: Sequence[bytes], length: int) -> bytearray:
     for number in range(len(entries) - 1 if length > 1 else 0):
         if (number + 1) % length:
             at = number * _SQE.size
-            made[at + _FLAGS_AT] = _HARDLINK
+            made[at + _FLAGS_AT] |= _HARDLINK
             made[at + _TOKEN_TOP_AT] &= 0x7F
     return made
 

@@ -1,4 +1,4 @@
-"""Uncached reads on Linux by io_uring: thousands of reads a system call, no pool of threads, no GIL between disk and bytes.
+"""Reads on Linux by io_uring: thousands of reads a system call, no pool of threads, no GIL between disk and bytes.
 
 The thread that computes submits and polls. One more thread sleeps in the kernel; it wakes only when completions come while
 nobody polls, stamps their time and keeps the lanes full. Beside a busy Python thread a 4 KiB read takes as long as alone,
@@ -19,7 +19,7 @@ from workbench.errors import UnmetPrerequisite
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.checks import Checker
 from workbench.readers.files import FileTable, failure, outcome, runs_of
-from workbench.readers.ring import LAST, OP_READ, OP_READV, Ring, chained, entry, ring_refusal
+from workbench.readers.ring import ASYNC, LAST, OP_READ, OP_READV, Ring, chained, entry, ring_refusal
 from workbench.units import KIB, MIB, NS_PER_S, NS_PER_US
 
 _SIGNAL = 0
@@ -28,6 +28,8 @@ _KEEP_GIL_BYTES = MIB
 """Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
 _CHECK_HERE_BYTES = 64 * KIB
 """Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
+_COPY_HERE_BYTES = 256 * KIB
+"""Largest buffered read that whoever submits may copy out of the page cache, 30 us; larger ones are the kernel's workers'."""
 _BLOCK = 64
 """Reads whose entries are made at once, among which adjacent ones come together; most completions that a poll sleeps for."""
 _CHAIN = 16
@@ -46,6 +48,8 @@ class UringConfig:
 
     depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256, "layer": 4})
     """Reads that the kernel gets at once, by lane; what is beyond waits here."""
+    uncached: bool = True
+    """Past the page cache. Buffered reads of cached pages have ended when `submit` returns, which suits emulated disks."""
     max_queued: int = 1 << 20
     """Most reads taken and not yet reported; beyond it the reader is busy."""
     coalesce_bytes: int = 4 * MIB
@@ -99,14 +103,14 @@ class _Iovec(ctypes.Structure):
 
 
 class UringReader(Reader):
-    """Uncached reader over one io_uring. Raises UnmetPrerequisite where the kernel has none."""
+    """Reader over one io_uring. Raises UnmetPrerequisite where the kernel has none."""
 
     def __init__(self, config: UringConfig | None = None) -> None:
         self.config = config or UringConfig()
         if (refusal := ring_refusal()) is not None:
             raise UnmetPrerequisite(f"no io_uring here: {refusal}; use the thread pool")
         self._ring = Ring(min(_MOST_ENTRIES, _CHAIN * sum(self.config.depth.values())) + 2)
-        self._files = FileTable(uncached=True)
+        self._files = FileTable(uncached=self.config.uncached)
         self._lanes = {name: _Lane(depth) for name, depth in self.config.depth.items()}
         self._flights: dict[int, tuple[_Lane, list[Read], ctypes.Array | None]] = {}
         self._done: list[Completion] = []
@@ -126,7 +130,7 @@ class UringReader(Reader):
         return self._in_flight
 
     def open_file(self, path: Path) -> int:
-        """Opens a file past the page cache; raises UnmetPrerequisite where its filesystem can't."""
+        """Opens a file; raises UnmetPrerequisite where its filesystem can't be read uncached."""
         return self._files.open(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
@@ -265,13 +269,13 @@ class UringReader(Reader):
         first, vector = run[0], None
         self._token = token = self._token + 1
         descriptor = self._files.descriptor(first.file)
+        num_bytes = sum(read.num_bytes for read in run)
+        flags = 0 if self.config.uncached or num_bytes <= _COPY_HERE_BYTES else ASYNC
         if len(run) == 1:
-            num_bytes = first.num_bytes
-            made = entry(OP_READ, token, descriptor, first.offset, _address(_byte(first.into)), num_bytes)
+            made = entry(OP_READ, token, descriptor, first.offset, _address(_byte(first.into)), num_bytes, flags)
         else:
-            num_bytes = sum(read.num_bytes for read in run)
             vector = (_Iovec * len(run))(*(_Iovec(_address(_byte(read.into)), read.num_bytes) for read in run))
-            made = entry(OP_READV, token, descriptor, first.offset, _address(vector), len(run))
+            made = entry(OP_READV, token, descriptor, first.offset, _address(vector), len(run), flags)
         # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
         self._flights[token] = lane, run, vector
         lane.queued.append((made, num_bytes))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from workbench.geometry import COMPONENTS
 from workbench.readers.base import Checksum, Read
 from workbench.runtime.pool import RecordPool
+from workbench.scheduling.pool import RECORD_BITS
 from workbench.scheduling.queue import Order
 from workbench.stores.expert_major import ExpertStore
 from workbench.stores.extents import Extent
@@ -74,6 +75,8 @@ class RecordSource:
             lane=order.lane,
             need_bytes=start + span.end - low,
             checksums=self._sums(order, span, start - low) if self._checksums else (),
+            # gate+up with down in one call would come as late as a whole record
+            alone=order.bits != RECORD_BITS,
         )
 
     def _window(self, key: int, span: _Span) -> tuple[int, int]:
