@@ -64,6 +64,19 @@ def test_the_smallest_depth_near_the_best_is_chosen_and_the_preferred_reader_unl
     assert best_depth(runs, "uring", "bandwidth_gbps") == 8
 
 
+def test_what_stood_before_stays_while_it_is_as_good():
+    rates = {("uring", 4): 0.92, ("uring", 8): 1.0, ("uring", 16): 0.99, ("pread", 4): 0.95, ("pread", 8): 0.5}
+    runs = frame([row(reader, depth=depth, gbps=gbps) for (reader, depth), gbps in rates.items()])
+
+    def chosen(reader, depth):
+        return choose(runs, ["uring", "pread"], "bandwidth_gbps", 0.9, Choice(reader=reader, depth=depth))
+
+    assert chosen("uring", 16) == Choice(reader="uring", depth=16)
+    assert chosen("pread", 8) == Choice(reader="uring", depth=4), "much worse"
+    assert chosen("mmap", 1) == Choice(reader="uring", depth=4), "not measured"
+    assert choose(runs, ["uring"], "bandwidth_gbps", 0.9, Choice(reader="pread", depth=4)) == Choice(reader="uring", depth=4)
+
+
 def test_runs_that_others_slowed_down_change_no_choice():
     rates = {4: [1.0, 1.0, 1.01, 0.1, 0.2], 8: [1.0, 1.0, 1.0, 1.0, 1.0], 2: [0.5, 0.5, 0.5, 0.5, 0.5]}
     runs = frame([row(depth=depth, number=i, gbps=gbps) for depth, values in rates.items() for i, gbps in enumerate(values)])

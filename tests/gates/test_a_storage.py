@@ -205,6 +205,15 @@ def test_the_walk_refines_round_the_knee_and_chooses_it(walk):
     assert split == [(RECORD, 8), ("gate+up, down", 16)]
 
 
+def test_what_the_run_before_chose_is_measured_and_stands_while_it_is_as_good(walk):
+    walk.standing = {RECORD: Choice(reader="uring", depth=64), PAGE: Choice(reader="pread", depth=8)}
+    choices = walk.go()
+    assert choices.expert == Choice(reader="uring", depth=64), "the disk saturates at 8: 64 is as good"
+    assert choices.ple == Choice(reader="uring", depth=8), "threads give four fifths"
+    refined = walk.runs.filter(phase="refine")
+    assert set(refined.filter(reader="uring", size=RECORD)["depth"]) >= {8, 64}
+
+
 def test_every_round_measures_every_cell_once_in_another_order(walk):
     walk.go()
     grid = walk.runs.filter(phase="grid")

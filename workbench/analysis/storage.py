@@ -137,8 +137,8 @@ class Choice:
 _FACTORS = (["reader", "depth"], ["phase", "round"])
 
 
-def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: float) -> Choice:
-    """The first of `readers` that comes near the best of all, at its smallest depth that does.
+def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: float, standing: Choice | None = None) -> Choice:
+    """The standing choice if it comes near the best of all; else the first of `readers` that does, at its smallest such depth.
 
     The best is the middle of all cells near the highest one, which is the highest by luck as well.
 
@@ -147,10 +147,13 @@ def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: 
         readers: in order of preference.
         measure: column to be high.
         near_best: share of the best that is as good.
+        standing: what was chosen before: among cells as good as each other noise would choose anew each time.
     """
     rates = cell_rates(runs.filter(pl.col("reader").is_in(list(readers))), measure)
     highest = rates.filter(pl.col("rate") >= near_best * pl.col("rate").max())["rate"].to_numpy()
     good = rates.filter(pl.col("rate") >= near_best * float(np.median(highest)))
+    if standing and not good.filter(reader=standing.reader, depth=standing.depth).is_empty():
+        return standing
     reader = next(name for name in readers if name in good["reader"])
     return Choice(reader=reader, depth=int(good.filter(reader=reader)["depth"].to_numpy().min()))
 

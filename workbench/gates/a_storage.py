@@ -14,7 +14,7 @@ from workbench.abba.power import power_state
 from workbench.abba.records import WatchRecord
 from workbench.abba.watch import read_machine, summarise
 from workbench.analysis import storage as tables
-from workbench.analysis.storage_envelope import ENVELOPE_NAME, envelope_of, recommend
+from workbench.analysis.storage_envelope import ENVELOPE_NAME, envelope_of, latest_envelope, recommend
 from workbench.gates.a_storage_cells import BUFFERED, MMAP, PAGE, PREAD, RECORD, SEQUENTIAL, URING, Layout
 from workbench.gates.a_storage_config import StorageConfig
 from workbench.gates.a_storage_evidence import made_tables, metrics_of, save_figures, shown_tables
@@ -44,13 +44,25 @@ def _run(config: StorageConfig, folder: RunFolder) -> Findings:
         missing = missing_readers(path)
         readers = [name for name in (URING, PREAD, BUFFERED, MMAP) if name not in missing]
         probe = Probe.on(path, layout, plan.in_flight_bytes, plan.seed)
-        walk = Walk(plan=plan, probe=probe, readers=readers, end_s=time.monotonic() + plan.max_seconds, started=_phase)
+        end_s = time.monotonic() + plan.max_seconds
+        standing = _standing(folder, config.profile, layout)
+        walk = Walk(plan=plan, probe=probe, readers=readers, end_s=end_s, started=_phase, standing=standing)
         try:
             choices = walk.go()
         finally:
             _save_runs(walk, folder)
     watch = summarise([before, read_machine(None)], power, power_state())
     return _findings(config, folder, walk, choices, watch, missing)
+
+
+def _standing(folder: RunFolder, profile: str, layout: Layout) -> dict[str, tables.Choice]:
+    """What the newest full run recommended for reads of these sizes."""
+    envelope = latest_envelope(folder.path.parents[1], profile)
+    if envelope is None or (before := envelope.measured) is None:
+        return {}
+    found = {RECORD: before.expert, PAGE: before.ple}
+    same = {size: each for size, each in found.items() if each.read_bytes == layout.read_bytes(size)}
+    return {size: tables.Choice(reader=each.reader, depth=each.depth) for size, each in same.items()}
 
 
 def _phase(name: str) -> None:
@@ -97,7 +109,7 @@ def _findings(
     return Findings(
         criteria=criteria_of(found, config, quiet=quiet),
         summary=_summary(envelope, found),
-        conditions=conditions_of(config, filesystem, missing),
+        conditions=[*conditions_of(config, filesystem, missing), *_against_before(walk.standing, choices)],
         limits=limits_of(found, config, watch, walk.cut),
         enables=("bounds, simulations and paced runs use this envelope",),
         metrics=metrics_of(runs, choices, found.slowdown.value),
@@ -127,6 +139,16 @@ def _envelope(
     return envelope_of(
         runs, name=f"{config.profile}-{folder.path.name}", source=source, page=PAGE, large=large, measured=measured
     )
+
+
+def _against_before(standing: Mapping[str, tables.Choice], choices: Choices) -> list[str]:
+    """Whether this run agrees with the one before; a choice stands while it is as good as any other."""
+    now = {RECORD: choices.expert, PAGE: choices.ple}
+    return [
+        f"{size}: the run before recommended {_words(before)}; "
+        + ("it stands, as good as any here" if now[size] == before else f"no longer as good as {_words(now[size])}")
+        for size, before in standing.items()
+    ]
 
 
 def _words(choice: tables.Choice) -> str:

@@ -5,7 +5,7 @@ rounds.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -83,6 +83,8 @@ class Walk:
     end_s: float
     started: Callable[[str], None]
     """Told the name of each phase."""
+    standing: Mapping[str, Choice] = field(default_factory=dict)
+    """What an earlier run chose, by the size that stands for its class; it stays while it is as good as any."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     passes: list[dict[str, Any]] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
@@ -137,13 +139,16 @@ class Walk:
         for reader in dict.fromkeys((*self.uncached, BUFFERED)):
             enough = choose(cold, [reader], measure, self.plan.near_best).depth
             most = self.probe.layout.most_depth(size, len(self.probe.memory))
-            depths = between(enough, best_depth(cold, reader, measure), most)
-            cells += [Cell(reader=reader, size=size, depth=depth) for depth in depths]
+            depths = set(between(enough, best_depth(cold, reader, measure), most))
+            if (before := self.standing.get(size)) and before.reader == reader and before.depth <= most:
+                depths.add(before.depth)
+            cells += [Cell(reader=reader, size=size, depth=depth) for depth in sorted(depths)]
         return cells
 
     def _choices(self) -> Choices:
         found = {
-            size: choose(self._cold(size), self.uncached, measure, self.plan.near_best) for size, measure in _MEASURE.items()
+            size: choose(self._cold(size), self.uncached, measure, self.plan.near_best, self.standing.get(size))
+            for size, measure in _MEASURE.items()
         }
         control = best_depth(self._cold(RECORD), BUFFERED, _MEASURE[RECORD])
         return Choices(expert=found[RECORD], ple=found[PAGE], control=Choice(reader=BUFFERED, depth=control))
