@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.abba.conclusion import conclude, is_decided
+from workbench.abba.conclusion import conclude, is_decided, is_hopeless
 from workbench.abba.records import ORDER, AbbaConfig, ArmRecord, Code, CohortRecord, Reason, WatchRecord
 from workbench.schema import Evidence, Outcome, check_metric_names
 
@@ -90,6 +90,18 @@ def test_spoiled_cohorts_are_shown_and_not_counted():
     assert "4,096 bytes" in result.tables["cohorts"][5]["reasons"]
     nothing = end(series(1.1, 0, spoiled=1))
     assert (nothing.verdict.outcome, nothing.verdict.codes) == (Outcome.INCONCLUSIVE, ("abba.no_valid_cohort",))
+
+
+def test_a_series_is_hopeless_when_its_first_two_cohorts_fail_alike_for_a_lasting_reason():
+    def failed(*codes):
+        cohorts = series(1.0, len(codes))
+        reasons = [tuple(Reason(code=code, where="1A", detail="") for code in each) for each in codes]
+        return [cohort.model_copy(update={"reasons": why}) for cohort, why in zip(cohorts, reasons, strict=True)]
+
+    plan, output, drift = Code.PLAN_DIFFERS, Code.OUTPUT_DIFFERS, Code.CONTROL_DRIFT
+    assert is_hopeless(failed([plan], [drift, plan], [drift]))
+    for cohorts in ([[plan]], [[plan], [output]], [[drift], [drift]], [[plan], [plan], []], []):
+        assert not is_hopeless(failed(*cohorts))
 
 
 def test_much_drift_says_what_would_help():

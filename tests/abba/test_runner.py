@@ -97,6 +97,12 @@ def test_a_planted_arm_spoils_its_cohort(tmp_path, configure, quiet, change, set
     assert [row["counts"] for row in folder.result.tables["cohorts"]] == [False]
 
 
+@pytest.mark.parametrize(("behaviour", "tried"), [("crash", 2), ("killed", 3)])
+def test_what_no_repeat_mends_is_not_repeated(tmp_path, configure, quiet, behaviour, tried):
+    config = configure(change=[f"behaviour='{behaviour}'"], cohorts=1, max_cohorts=3)
+    assert len(read_cohorts(run_abba(config, root=tmp_path, watch=quiet))) == tried
+
+
 def test_an_edited_package_ends_the_series(tmp_path, configure, quiet, monkeypatch):
     digests = iter(["00"] * 5)
     monkeypatch.setattr("workbench.abba.arms.sources_digest", lambda: next(digests, "edited"))

@@ -29,6 +29,17 @@ _OUTCOMES = {
     Claim.INDICATIVE: Outcome.INCONCLUSIVE,
 }
 
+_LASTING = {
+    Code.PLAN_DIFFERS,
+    Code.OUTPUT_DIFFERS,
+    Code.STATE_DIFFERS,
+    Code.ROUTING_DIFFERS,
+    Code.DIGEST_MISSING,
+    Code.METRIC_MISSING,
+    Code.ARM_FAILED,
+}
+"""What lies in the arms, not in the machine or the moment."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
@@ -48,6 +59,14 @@ def log_ratios(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> list[floa
 def is_decided(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> bool:
     """Whether the series may end: as many valid cohorts as planned, or a failure before."""
     return judge(log_ratios(config, cohorts), config.cohorts, config.minimum_effect) is not None
+
+
+def is_hopeless(cohorts: Sequence[CohortRecord]) -> bool:
+    """Whether the first two cohorts failed alike, for a reason that no repeat mends: so would all others."""
+    if len(cohorts) < 2 or any(cohort.valid for cohort in cohorts):
+        return False
+    first, second = ({reason.code for reason in cohort.reasons} for cohort in cohorts[:2])
+    return bool(first & second & _LASTING)
 
 
 def conclude(config: AbbaConfig, cohorts: Sequence[CohortRecord], *, virtual_machine: bool) -> Conclusion:

@@ -50,9 +50,14 @@ def compare_generate(
     other = GenerateConfig.build(made, change)
     if change and other == plan:
         raise BadInput(f"--change {' '.join(change)} changes nothing: the base has it already")
+    if other.evidence is not plan.evidence:
+        raise BadInput(
+            f"--change {' '.join(change)} compares {plan.evidence} reads with {other.evidence} ones: give both an envelope"
+        )
     metric = values.get("metric") or AbbaConfig.model_fields["metric"].default
     known = {
         "profile": plan.profile,
+        "evidence": plan.evidence,
         "base": made,
         "change": list(change),
         "better": values.get("better") or better_way(metric),

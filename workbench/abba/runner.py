@@ -15,7 +15,7 @@ from types import FrameType
 import tomli_w
 
 from workbench.abba.arms import run_arm, sources_changed
-from workbench.abba.conclusion import Conclusion, conclude, is_decided
+from workbench.abba.conclusion import Conclusion, conclude, is_decided, is_hopeless
 from workbench.abba.findings import comparison_findings
 from workbench.abba.records import ORDER, AbbaConfig, ArmName, ArmRecord, Code, CohortRecord, Reason, Series
 from workbench.abba.validity import judge_cohort
@@ -100,7 +100,7 @@ class _Runner:
         if (first := _reference(self._cohorts)) and sources_changed(first):
             return True
         complete = sum(len(cohort.arms) == len(ORDER) for cohort in self._cohorts)
-        return complete >= self._config.most_cohorts or is_decided(self._config, self._cohorts)
+        return complete >= self._config.most_cohorts or is_decided(self._config, self._cohorts) or is_hopeless(self._cohorts)
 
     def _run_cohort(self) -> CohortRecord:
         number = max((cohort.number for cohort in self._cohorts), default=0) + 1

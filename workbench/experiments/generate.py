@@ -22,8 +22,10 @@ from workbench.experiments.disk_rates import known_rates
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
 from workbench.paths import bundled_model, runs_folder, store_folder
 from workbench.readers import PacedReader
+from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.crossover import UNKNOWN_DISK, DiskRates
-from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
+from workbench.runtime.engine import StreamedEngine
+from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
 from workbench.runtime.warming import Warming
@@ -65,6 +67,11 @@ class GenerateConfig(Config):
     sampling: SamplingConfig = SamplingConfig()
     """How tokens are chosen."""
 
+    @property
+    def evidence(self) -> Evidence:
+        """What the run's numbers rest on: reads paced by an envelope are emulated."""
+        return Evidence.EMULATED if self.runtime.envelope and not self.resident else Evidence.PHYSICAL
+
 
 @dataclass(frozen=True, kw_only=True)
 class Generated:
@@ -79,8 +86,8 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
     if not config.turns or not all(config.turns):
         raise BadInput("nothing to generate from: give a prompt")
     tags = {"arm": "resident" if config.resident else f"streamed-{config.runtime.policy}"}
-    evidence = Evidence.EMULATED if config.runtime.envelope and not config.resident else Evidence.PHYSICAL
-    folder = RunFolder.create(root or runs_folder(), "generate", config, profile=config.profile, evidence=evidence, tags=tags)
+    root = root or runs_folder()
+    folder = RunFolder.create(root, "generate", config, profile=config.profile, evidence=config.evidence, tags=tags)
     with folder, ExitStack() as stack:
         swapped = swap_out_bytes()
         bandwidth = _bandwidth(config)
