@@ -80,8 +80,10 @@ def resident_arm() -> Step:
 
 def streamed_arm() -> Step:
     """The streaming session with room for everything; a pass over the same tokens has filled its cache."""
-    from workbench.runtime.engine import RuntimeConfig, StreamedEngine, cache_limits
+    from workbench.runtime.config import RuntimeConfig
+    from workbench.runtime.engine import StreamedEngine
     from workbench.runtime.session import Session
+    from workbench.runtime.store_cache import cache_limits
     from workbench.schema import EventLog
     from workbench.stores import open_store
     from workbench.stores.pack import pack

@@ -4,7 +4,7 @@ import pytest
 
 from workbench.experiments import bandwidth
 from workbench.experiments.bandwidth import known_bandwidth
-from workbench.runtime.engine import RuntimeConfig
+from workbench.runtime.config import RuntimeConfig
 
 
 @pytest.fixture

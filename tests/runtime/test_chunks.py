@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from workbench.geometry import COMPONENTS
 from workbench.readers import PreadReader
 from workbench.runtime.chunks import ChunkSource, cut_layers
-from workbench.runtime.engine import lead_in_granule
 from workbench.runtime.pool import RecordPool
+from workbench.runtime.store_cache import lead_in_granule
 from workbench.stores import open_store
 from workbench.stores.extents import Extent
 from workbench.units import MIB, PAGE_BYTES, align_up

@@ -8,7 +8,8 @@ import pytest
 
 from workbench.paths import data_folder
 from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
-from workbench.runtime.engine import RuntimeConfig, StreamedEngine
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import EventLog
@@ -17,6 +18,8 @@ from workbench.schema.envelopes import Envelope
 PROMPT = [40, 51, 62]
 TOKENS = 8
 DELAY_NS = 3_000_000
+NUM_PARTS = 8
+"""Parts of the long tests, so that all cores share them."""
 APART = {"split_components": True, "wave": 1}
 
 
@@ -107,15 +110,17 @@ def test_some_single_faults_of_split_reads(mini_store, sound, sound_apart, cache
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", list(FaultKind))
-def test_every_single_fault(mini_store, sound, cache_bytes, kind):
-    for position in range(sound[1]):
+@pytest.mark.parametrize("part", range(NUM_PARTS))
+def test_every_single_fault(mini_store, sound, cache_bytes, kind, part):
+    for position in range(part, sound[1], NUM_PARTS):
         assert_single_fault_is_survived(mini_store, sound, cache_bytes, position, kind)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", list(FaultKind))
-def test_every_single_fault_of_split_reads(mini_store, sound_apart, cache_bytes, kind):
-    for position in range(sound_apart[1]):
+@pytest.mark.parametrize("part", range(NUM_PARTS))
+def test_every_single_fault_of_split_reads(mini_store, sound_apart, cache_bytes, kind, part):
+    for position in range(part, sound_apart[1], NUM_PARTS):
         assert_single_fault_is_survived(mini_store, sound_apart, cache_bytes, position, kind, **APART)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from workbench.paths import bundled_model
-from workbench.runtime.engine import RuntimeConfig
+from workbench.runtime.config import RuntimeConfig
 
 
 @pytest.mark.apple("on Metal the streamed path equals the resident path bit for bit")

@@ -4,7 +4,8 @@ import pytest
 
 from workbench.readers import PacedReader
 from workbench.runtime import engine as engine_module
-from workbench.runtime.engine import RuntimeConfig, StreamedEngine
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
 from workbench.schema import EventLog
 

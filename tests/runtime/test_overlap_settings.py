@@ -9,8 +9,10 @@ from workbench.errors import BadInput
 from workbench.paths import bundled_model
 from workbench.readers import PreadReader, ShuffledReader
 from workbench.runtime import pool
-from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.forward import forward
+from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
 from workbench.schema import EventLog
 

@@ -11,7 +11,9 @@ from workbench.errors import BadInput
 from workbench.paths import bundled_model
 from workbench.readers import Fault, FaultKind, FaultyReader, PreadReader, ShuffledReader
 from workbench.runtime import pool
-from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
+from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import EventLog

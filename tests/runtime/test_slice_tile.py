@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from workbench.paths import store_folder
-from workbench.runtime.engine import ResidentEngine, RuntimeConfig, StreamedEngine
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
+from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
 from workbench.schema import EventLog
 from workbench.stores.manifest import MANIFEST_NAME

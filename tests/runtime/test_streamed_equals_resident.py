@@ -7,8 +7,10 @@ import pytest
 from workbench.errors import BadInput
 from workbench.paths import bundled_model
 from workbench.runtime import pool
-from workbench.runtime.engine import RuntimeConfig, StreamedEngine, cache_limits
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
+from workbench.runtime.store_cache import cache_limits
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import EventLog
 from workbench.stores import open_store

@@ -3,8 +3,9 @@
 import pytest
 
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine, cache_limits
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
+from workbench.runtime.store_cache import cache_limits
 from workbench.runtime.warming import Warming
 from workbench.schema import EventLog
 from workbench.stores import open_store

@@ -10,7 +10,7 @@ from workbench.analysis.storage_envelope import latest_envelope
 from workbench.experiments.disk_probe import read_rate, record_windows
 from workbench.geometry import Geometry
 from workbench.paths import runs_folder, store_folder
-from workbench.runtime.engine import RuntimeConfig
+from workbench.runtime.config import RuntimeConfig
 from workbench.schema.envelopes import Envelope, load_envelope
 from workbench.units import GB
 

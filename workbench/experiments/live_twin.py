@@ -12,8 +12,8 @@ from workbench.experiments.trace import ROUTES_NAME
 from workbench.model.ngram import NgramContext, row_ids
 from workbench.runtime.budget import plan_cache
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import cache_limits
 from workbench.runtime.rows import LAYER_SHIFT
+from workbench.runtime.store_cache import cache_limits
 from workbench.schema import EventLog, RunFolder, read_routes
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.passes import Pass, passes

@@ -21,8 +21,9 @@ from workbench.experiments.disk_rates import known_rates
 from workbench.paths import runs_folder, store_folder
 from workbench.progress import progress
 from workbench.readers.clock import Clock, RealClock
+from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.crossover import DiskRates
-from workbench.runtime.engine import RuntimeConfig, StreamedEngine
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.flow import Views
 from workbench.runtime.prefill import Mode, Prefill
 from workbench.schema import EventLog, Evidence, RunFolder

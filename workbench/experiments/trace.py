@@ -17,7 +17,8 @@ from workbench.experiments.generate import encode, load_tokenizer
 from workbench.paths import data_folder, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.prompts import Prompt, load_prompts
-from workbench.runtime.engine import RuntimeConfig, StreamedEngine
+from workbench.runtime.config import RuntimeConfig
+from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.forward import PREFILL_TILE
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate

@@ -21,8 +21,8 @@ from workbench.plots.style import save_figure
 from workbench.plots.twin import error_figure
 from workbench.progress import progress
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import cache_limits
 from workbench.runtime.sampling import SamplingConfig
+from workbench.runtime.store_cache import cache_limits
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
 from workbench.schema.envelopes import Envelope, load_envelope

@@ -1,38 +1,33 @@
-"""Engines: a model with its experts and rows, resident from a checkpoint or streamed from a store."""
+"""The streaming engine: a model whose experts and rows come from a store, within one byte budget."""
 
-import hashlib
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import mlx.core as mx
-import psutil
 
 from workbench import policies
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.model.model import Model
 from workbench.readers import Clock, Disk, PacedReader, Reader, RealClock, open_reader
-from workbench.runtime.budget import CacheBudget, plan_cache
 from workbench.runtime.chunks import ChunkSource, cut_layers
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.crossover import UNKNOWN_DISK, Crossover, DiskRates
 from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.expert_math import ExpertMath, StackedMath, expert_math
 from workbench.runtime.experts import StreamedExperts
-from workbench.runtime.forward import ExpertSource, RowSource
 from workbench.runtime.hit_table import HitTable
-from workbench.runtime.layerwise import load_layerwise
-from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
+from workbench.runtime.pool import PagePool, RecordPool
 from workbench.runtime.prefetch import NextLayer
 from workbench.runtime.prefill import Prefill
 from workbench.runtime.records import RecordSource
-from workbench.runtime.resident import load_resident, load_tensors
+from workbench.runtime.resident import MLX_CACHE_BYTES, load_tensors
 from workbench.runtime.ring import LAYER, Ring, layer_pool
 from workbench.runtime.rows import PageSource, StreamedRows
 from workbench.runtime.step import Step
+from workbench.runtime.store_cache import lead_in_granule, plan_store_cache
 from workbench.runtime.transfer import Source, Transfer
 from workbench.runtime.union import Share
 from workbench.runtime.waves import Waves
@@ -43,54 +38,10 @@ from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
 from workbench.schema.envelopes import load_envelope
 from workbench.stores import Store, open_store
-from workbench.stores.manifest import EXPERTS_NAME
 from workbench.units import MIB, PAGE_BYTES, format_bytes
 
-MLX_CACHE_BYTES = 64 * MIB
-"""Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
-_DEFAULT_SHARE = 0.5
 COALESCE_BYTES = 4 * MIB
 """Largest read made of adjacent ones: beyond it a call only holds back the first of them."""
-
-
-class ResidentEngine:
-    """Nothing is streamed: a checkpoint folder whole in memory, or a made store's layers read whole, one at a time."""
-
-    def __init__(self, folder: Path, log: EventLog) -> None:
-        mx.set_cache_limit(MLX_CACHE_BYTES)
-        self.log = log
-        self.step = Step()
-        self.evaluation = Evaluation(log, self.step)
-        before = mx.get_active_memory()
-        self.model: Model
-        self.experts: ExpertSource
-        self.rows: RowSource
-        if (folder / EXPERTS_NAME).exists():
-            store = open_store(folder)
-            self.model, self.experts, self.rows = load_layerwise(store)
-            self.identity = {"store_digest": store.digest}
-        else:
-            self.model, self.experts, self.rows = load_resident(folder)
-            self.identity = {"checkpoint_sha256": _digest(folder)}
-        self.resident_bytes = mx.get_active_memory() - before
-        """Weights as they are held in memory."""
-
-    @property
-    def cache_bytes(self) -> int:
-        """There is no cache."""
-        return 0
-
-    def settle(self) -> None:
-        """Nothing is leased."""
-
-    def abandon(self, request: int) -> None:
-        """Nothing is leased."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        return None
 
 
 class StreamedEngine:
@@ -118,7 +69,7 @@ class StreamedEngine:
         self.step = Step()
         self.evaluation = Evaluation(log, self.step)
         self._rates = rates
-        self._least, self.budget = _plan(self.store, config)
+        self._least, self.budget = plan_store_cache(self.store, config.cache_bytes)
         geometry = self.store.geometry
         # before the pools, whose memory must not add to what loading holds for a moment
         before = mx.get_active_memory()
@@ -292,45 +243,3 @@ def configured_reader(config: RuntimeConfig) -> Reader:
     depth |= {"ple": config.ple_depth} if config.queue == "lanes" else {}
     reader = open_reader(uncached=config.uncached, depth=depth, coalesce_bytes=COALESCE_BYTES)
     return reader if envelope is None else PacedReader(reader, Disk(envelope), depth)
-
-
-def _digest(checkpoint: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(checkpoint.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
-
-
-def lead_in_granule(store: Store) -> int:
-    """A divisor of every record's lead-in: layers start on pages of the store, records follow back to back."""
-    first = store.experts.record(store.experts.layers[0].layer, 0)
-    return math.gcd(first.offset, first.num_bytes, PAGE_BYTES)
-
-
-def cache_limits(store: Store) -> tuple[CacheBudget, CacheBudget]:
-    """The smallest cache that a store admits, and the one that holds all of it."""
-    geometry = store.geometry
-    page_bytes = max((ngrams.page_bytes for ngrams in store.ngrams.values()), default=0)
-    stride_bytes = slot_stride_bytes(geometry, lead_in_granule(store))
-    least = CacheBudget(
-        num_slots=geometry.num_experts_per_tok * geometry.num_hidden_layers,
-        stride_bytes=stride_bytes,
-        num_pages=geometry.ple_heads * len(store.ngrams),
-        page_bytes=page_bytes,
-    )
-    most = CacheBudget(
-        num_slots=geometry.num_experts * geometry.num_hidden_layers,
-        stride_bytes=stride_bytes,
-        num_pages=sum(ngrams.num_pages for ngrams in store.ngrams.values()),
-        page_bytes=page_bytes,
-    )
-    return least, most
-
-
-def _plan(store: Store, config: RuntimeConfig) -> tuple[CacheBudget, CacheBudget]:
-    least, most = cache_limits(store)
-    cache_bytes = config.cache_bytes
-    if cache_bytes is None:
-        cache_bytes = min(most.num_bytes, int(psutil.virtual_memory().available * _DEFAULT_SHARE))
-    return least, plan_cache(least, most, cache_bytes)

@@ -13,7 +13,10 @@ from workbench.geometry import COMPONENTS, DOWN, GATE, Geometry
 from workbench.model.experts import QuantizedMatrix, stacked_expert_forward
 from workbench.model.model import Model
 from workbench.stores.tensor_names import text_name
+from workbench.units import MIB
 
+MLX_CACHE_BYTES = 64 * MIB
+"""Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _TABLE = re.compile(r"model\.layers\.(\d+)\.ple\.ple_embedding\.ngram_embedding\.(?:shard_(\d+)\.)?weight")
