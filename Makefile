@@ -66,7 +66,7 @@ test: lint
 	@$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile
 
 soak: $(VENV)/.develop
-	@HYPOTHESIS_PROFILE=searching $(BIN)/python -m pytest -m soak
+	@HYPOTHESIS_PROFILE=searching $(BIN)/python -m pytest -m soak -n $(WORKERS)
 
 bench: $(VENV)/.develop
 	@$(BIN)/workbench bench io
