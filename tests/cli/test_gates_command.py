@@ -60,12 +60,14 @@ def test_a_gate_exits_by_its_verdict_and_prints_it_on_stdout(command, capsys, pl
     assert told.err.startswith("gate X: running")
 
 
-def test_a_fresh_gate_is_not_run_again_unless_asked(command, capsys, planted, runs):
+def test_a_fresh_gate_is_not_run_again_unless_asked(command, capsys, planted, runs, monkeypatch):
     command("gate", "X", "--smoke")
     command("gate", "X", "--smoke")
     assert "reusing" in capsys.readouterr().err
     assert len(list(list_runs(runs, "gate_x"))) == 1
+    monkeypatch.setattr("sys.argv", ["workbench", "gate", "X", "--smoke", "--again"])
     command("gate", "X", "--smoke", "--again")
+    assert "again: workbench gate X --smoke --again\n" in capsys.readouterr().err
     assert len(list(list_runs(runs, "gate_x"))) == 2
     command()
     assert rows(capsys.readouterr().out)[-2][1] == "fresh (smoke)"

@@ -169,7 +169,8 @@ def _print_run(gate: Gate, folder: RunFolder) -> None:
         print_table(result.tables[name] if result else [], title)
     print("\nRests on:\n" + "\n".join(f"- {condition}" for condition in verdict.conditions))
     _say(f"result: {folder.path}")
-    _say(f"again: {shlex.join(['workbench', *folder.environment['command'][1:], '--again'])}")
+    words = [word for word in folder.environment["command"][1:] if word != "--again"]
+    _say(f"again: {shlex.join(['workbench', *words, '--again'])}")
 
 
 def _close_walk(chosen: list[Gate], profile: str) -> None:

@@ -3,7 +3,7 @@
 The twin gets routes, settings, an envelope and stage times; it never sees a live run's events.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.stage_timing import Calibration, TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
 from workbench.experiments.trace import TraceConfig, trace_steps
+from workbench.geometry import FLASH_NEXT
 from workbench.paths import runs_folder, store_folder
 from workbench.plots.style import save_figure
 from workbench.plots.twin import error_figure
@@ -26,6 +27,7 @@ from workbench.runtime.store_cache import cache_limits
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
 from workbench.schema.envelopes import Envelope, load_envelope
+from workbench.schema.results import write_json
 from workbench.stores import open_store
 
 _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "question_answer")
@@ -48,7 +50,7 @@ class LiveCase(Config):
     wave: WaveSize
     """As of a runtime."""
     envelope: str = ""
-    """Disk that the reads are slowed to; empty: this disk at its own speed."""
+    """Name of the disk that the reads are slowed to; empty: this disk at its own speed."""
 
 
 class TwinValidationConfig(Config):
@@ -56,8 +58,10 @@ class TwinValidationConfig(Config):
 
     profile: str = "mini"
     """Which model and store."""
-    envelopes: tuple[str, ...] = ("", "m2-mini-256gb", "usb-10gbps")
+    envelopes: tuple[str, ...] = ("", "usb-10gbps")
     """Disks; empty: this one at its own speed. The others are emulated over cached files."""
+    slowed: tuple[str, ...] = ("m5-pro-2tb",)
+    """Disks emulated so slowly that a record takes as long as one of Flash-Next; else compute hides reads of small records."""
     cache_shares: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6)
     """Slots as shares of all records; every disk with every share is one live run."""
     policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
@@ -81,10 +85,10 @@ class TwinValidationConfig(Config):
     seed: int = 0
     """Of the sampled tokens."""
 
-    def cases(self) -> Iterator[LiveCase]:
+    def cases(self, disks: Iterable[str]) -> Iterator[LiveCase]:
         """Every live run; policies and waves change from one to the next, so that none goes with one share or disk."""
         number = 0
-        for disk, envelope in enumerate(self.envelopes):
+        for disk, envelope in enumerate(disks):
             for place, share in enumerate(self.cache_shares):
                 yield LiveCase(
                     family=_FAMILIES[number % len(_FAMILIES)],
@@ -98,17 +102,17 @@ class TwinValidationConfig(Config):
 
 def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> RunFolder:
     """Runs every case live and in the twin; the folder holds all runs, the table of errors, a figure and the verdict."""
-    cases = list(config.cases())
-    for envelope in config.envelopes:
-        if envelope:
-            load_envelope(envelope)
+    disks = {name: load_envelope(name) if name else None for name in config.envelopes}
+    times = FLASH_NEXT.record_bytes / open_store(store_folder(config.profile)).geometry.record_bytes
+    disks |= {slow.name: slow for slow in (load_envelope(name).slowed(times) for name in config.slowed)}
+    cases = list(config.cases(disks))
     folder = RunFolder.create(
         root or runs_folder(), "simulate", config, profile=config.profile, evidence=Evidence.SIMULATED, tags={"arm": ARM}
     )
     with folder, progress("live runs", len(cases)) as advance:
         rows = []
         for number, case in enumerate(cases):
-            rows.append(_run_case(config, case, number, folder.path / "runs"))
+            rows.append(_run_case(config, case, number, folder, disks[case.envelope]))
             # an interrupted validation keeps the rows that it has
             pl.DataFrame(rows).write_parquet(folder.artifacts / "runs.parquet")
             advance(1)
@@ -123,11 +127,13 @@ def _finish(config: TwinValidationConfig, rows: list[dict[str, Any]], folder: Ru
     folder.finish(verdict=verdict, tables={"errors": error_table(rows), "runs": rows})
 
 
-def _run_case(config: TwinValidationConfig, case: LiveCase, number: int, root: Path) -> dict[str, Any]:
+def _run_case(
+    config: TwinValidationConfig, case: LiveCase, number: int, folder: RunFolder, emulated: Envelope | None
+) -> dict[str, Any]:
     """Live run and stage timing, a token each in turn; then the twin: one row."""
-    store = store_folder(config.profile)
-    runtime = _runtime(case, store)
-    envelope = load_envelope(case.envelope) if case.envelope else probe_envelope(store, runtime, config.probe_s)
+    store, root = store_folder(config.profile), folder.path / "runs"
+    runtime = _runtime(case, store, _saved(emulated, folder) if emulated else "")
+    envelope = emulated or probe_envelope(store, runtime, config.probe_s)
     recording = _recording(config, case, number, runtime)
     smallest = _smallest(recording, config, store)
     waiting = smallest.model_copy(update={"runtime": smallest.runtime.model_copy(update={"wave": "barrier"})})
@@ -164,7 +170,14 @@ def _smallest(recording: TraceConfig, config: TwinValidationConfig, store: Path)
     return recording.model_copy(update={**changes, "runtime": runtime})
 
 
-def _runtime(case: LiveCase, store: Path) -> RuntimeConfig:
+def _saved(envelope: Envelope, folder: RunFolder) -> str:
+    """Path of an envelope's file in a run's artifacts."""
+    path = folder.artifacts / f"{envelope.name}.json"
+    write_json(path, envelope.model_dump(mode="json"))
+    return str(path)
+
+
+def _runtime(case: LiveCase, store: Path, envelope: str) -> RuntimeConfig:
     least, most = cache_limits(open_store(store))
     num_slots = max(least.num_slots, round(case.cache_share * most.num_slots))
     values = {
@@ -172,9 +185,9 @@ def _runtime(case: LiveCase, store: Path) -> RuntimeConfig:
         "policy": case.policy,
         "wave": case.wave,
         "prefill": "micro",
-        "envelope": case.envelope,
+        "envelope": envelope,
         # an emulated disk must not wait for the real one
-        "uncached": not case.envelope,
+        "uncached": not envelope,
     }
     return RuntimeConfig.build(values)
 

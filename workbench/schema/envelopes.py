@@ -78,6 +78,17 @@ class Envelope(Config):
     measured: Measured | None = None
     """Of an envelope that Gate A measured."""
 
+    def slowed(self, times: float) -> "Envelope":
+        """A disk whose transfers take so many times as long; latency and reads a second stay."""
+        return self.model_copy(
+            update={
+                "name": f"{self.name}-slowed-{times:g}",
+                "device": f"{self.device}, its transfers slowed {times:g} times",
+                "stream_gbps": self.stream_gbps / times,
+                "bandwidth_gbps": self.bandwidth_gbps / times,
+            }
+        )
+
     @classmethod
     def from_json(cls, path: Path) -> "Envelope":
         """Reads an envelope. Raises BadInput when the file is missing, is not JSON or says something else."""
