@@ -15,7 +15,7 @@ from workbench.simulate.synthetic import RouteModel, synthetic_routes
 from workbench.simulate.twin import TwinConfig
 
 MODEL = RouteModel(num_layers=4, num_experts=32, top_k=4, num_early_layers=1)
-ENVELOPE = Envelope(name="toy", device="none", source="test", latency_us=50, stream_gbps=1.0, bandwidth_gbps=2.0, iops=1e6)
+ENVELOPE = Envelope(name="toy", device="none", source="test", latency_us=400, stream_gbps=1.0, bandwidth_gbps=2.0, iops=1e6)
 STAGES = StageTimes.uniform(4, 2.0)
 
 
@@ -33,12 +33,22 @@ def replays(request):
     return replay("barrier"), replay(request.param)
 
 
-@pytest.mark.parametrize(("ask_us", "take_us"), [(0.0, 0.0), (30.0, 10.0), (5.0, 150.0), (800.0, 40.0)])
-def test_known_costs_are_found_again(replays, ask_us, take_us):
-    known = STAGES.model_copy(update={"ask_us": ask_us, "take_us": take_us})
+@pytest.mark.parametrize(
+    ("ask_us", "take_us", "wave_us"), [(0.0, 0.0, 0.0), (30.0, 10.0, 60.0), (5.0, 150.0, 0.0), (800.0, 40.0, 200.0)]
+)
+def test_known_costs_are_found_again(replays, ask_us, take_us, wave_us):
+    known = STAGES.model_copy(update={"ask_us": ask_us, "take_us": take_us, "wave_us": wave_us})
     found = fit_read_cost(STAGES, *(Calibration(live=replay(known), replay=replay) for replay in replays))
     assert found.take_us == pytest.approx(take_us, abs=1)
     assert found.ask_us == pytest.approx(ask_us, abs=1)
+    # behind a barrier there are no waves to learn from
+    assert found.wave_us == pytest.approx(0.0 if replays[0](known) == replays[1](known) else wave_us, abs=1)
+
+
+def test_a_cost_that_is_paid_while_reads_fly_is_told_apart(replays):
+    known = STAGES.model_copy(update={"ask_us": 20.0, "behind_us": 40.0})
+    found = fit_read_cost(STAGES, *(Calibration(live=replay(known), replay=replay) for replay in replays))
+    assert (found.ask_us, found.behind_us) == (pytest.approx(20, abs=3), pytest.approx(40, abs=3))
 
 
 def test_runs_quicker_than_their_envelope_leave_no_negative_cost(replays):
@@ -47,6 +57,7 @@ def test_runs_quicker_than_their_envelope_leave_no_negative_cost(replays):
     found = fit_read_cost(STAGES, *calibrations)
     assert found.ask_us < 0.5
     assert found.take_us < 0.5
+    assert found.wave_us < 0.5
 
 
 def test_runs_take_turns_until_each_is_done():

@@ -1,12 +1,13 @@
 """Stage times for the twin, from runs of their own. Nothing of the run that is to be imitated goes in.
 
 A run with everything cached, which does all that a trace run does, gives what a token takes without reads, and an attribution
-of it the shares of the stages. What a read costs the computing thread comes from two trace runs with the smallest cache, one of
+of it the shares of the stages. What reads cost the computing thread comes from two trace runs with the smallest cache, one of
 which starts nothing before all is there: the costs with which their twins wait as long, and take as long, as they did.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
@@ -24,8 +25,11 @@ from workbench.schema import Evidence, RunFolder, read_events
 from workbench.simulate.stages import StageTimes
 from workbench.units import NS_PER_MS
 
-_MOST_READ_US = 2000.0
-_HALVINGS = 14
+_MOST_US = 2000.0
+_ROUNDS = 2
+_STEPS = 24
+_CLOSE = 1e-3
+"""Share of a live figure that its twin may be off by."""
 
 
 class TimingPlan(Config):
@@ -88,23 +92,53 @@ def compute_times(timed: RunFolder) -> StageTimes:
 
 
 def fit_read_cost(stages: StageTimes, waiting: Calibration, alike: Calibration) -> StageTimes:
-    """The stage times with what a read costs the computing thread.
+    """The stage times with what reads cost the computing thread.
 
-    `waiting` starts nothing before all is there: its waits tell what a read costs when its bytes come. `alike` computes as the
-    run to be imitated does: its tokens tell what a read costs besides.
+    `waiting` starts nothing before all is there: its time besides waiting tells what a read costs, wherever that falls; its waits
+    how much of it falls into the flight or, where it waits longer than its twin, what comes with the bytes. `alike` computes as
+    the run to be imitated does: its tokens tell what its waves cost.
     """
-    take_us = _solve(
-        lambda us: waiting.replay(stages.model_copy(update={"take_us": us})).exposed_wait_ms, waiting.live.exposed_wait_ms
-    )
-    stages = stages.model_copy(update={"take_us": take_us})
-    ask_us = _solve(lambda us: alike.replay(stages.model_copy(update={"ask_us": us})).token_ms, alike.live.token_ms)
-    return stages.model_copy(update={"ask_us": ask_us})
+
+    def of_read(cost_us: float, shift: float) -> StageTimes:
+        behind_us, take_us = max(-shift, 0.0) * cost_us, max(shift, 0.0) * _MOST_US
+        return stages.model_copy(update={"ask_us": cost_us - behind_us, "behind_us": behind_us, "take_us": take_us})
+
+    def busy_ms(cost_us: float, shift: float) -> float:
+        return _busy_ms(waiting.replay(of_read(cost_us, shift)))
+
+    def wait_ms(cost_us: float, shift: float) -> float:
+        return waiting.replay(of_read(cost_us, shift)).exposed_wait_ms
+
+    cost_us = shift = 0.0
+    for _ in range(_ROUNDS):
+        cost_us = _solve(partial(busy_ms, shift=shift), _busy_ms(waiting.live), 0.0, _MOST_US)
+        shift = _solve(partial(wait_ms, cost_us), waiting.live.exposed_wait_ms, -1.0, 1.0)
+    found = of_read(cost_us, shift)
+
+    def with_waves(wave_us: float) -> StageTimes:
+        return found.model_copy(update={"wave_us": wave_us})
+
+    return with_waves(_solve(lambda us: alike.replay(with_waves(us)).token_ms, alike.live.token_ms, 0.0, _MOST_US))
 
 
-def _solve(grows: Callable[[float], float], wanted: float) -> float:
-    """Where a growing function of microseconds reaches a value, by bisection; 0 where it starts above."""
-    low, high = 0.0, _MOST_READ_US
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if grows(middle) > wanted else (middle, high)
+def _busy_ms(run: Decoded) -> float:
+    return run.token_ms - run.exposed_wait_ms
+
+
+def _solve(grows: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """Where a growing function reaches a value, by the Illinois rule; the end it is nearest to where it does not."""
+    below, above = grows(low) - wanted, grows(high) - wanted
+    if below >= 0 or above <= below:
+        return low
+    if above <= 0:
+        return high
+    for _ in range(_STEPS):
+        middle = low - below * (high - low) / (above - below)
+        error = grows(middle) - wanted
+        if abs(error) <= _CLOSE * abs(wanted):
+            return middle
+        if error > 0:
+            high, above, below = middle, error, below / 2
+        else:
+            low, below, above = middle, error, above / 2
     return low

@@ -143,7 +143,7 @@ def _run_case(
     calibrations = (_calibration(*each, envelope, store) for each in ((held, waiting), (small, smallest)))
     stages = fit_read_cost(compute_times(timed), *calibrations)
     twin = decoded(twin_inputs(live, runtime, store).replay(stages, envelope))
-    measured = {"ask_us": stages.ask_us, "take_us": stages.take_us} | _disk_columns(envelope)
+    measured = {name: getattr(stages, name) for name in ("ask_us", "behind_us", "take_us", "wave_us")} | _disk_columns(envelope)
     return {
         **case.model_dump(mode="json"),
         "wave": str(case.wave),

@@ -32,8 +32,12 @@ class StageTimes(Config):
     """Embedding and head."""
     ask_us: float = Field(0.0, ge=0)
     """What a read costs the thread that computes before it goes off: slot, ticket, submission."""
+    behind_us: float = Field(0.0, ge=0)
+    """The same once it has gone off, while it flies: notes, a copy where the disk is emulated."""
     take_us: float = Field(0.0, ge=0)
     """The same when its bytes are there: check, events, wake-up; compute stands still meanwhile."""
+    wave_us: float = Field(0.0, ge=0)
+    """What a wave of missing experts takes longer than its share of all experts together: its dispatch, and smaller products."""
 
     @property
     def num_layers(self) -> int:

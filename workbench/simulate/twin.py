@@ -74,8 +74,8 @@ class Twin:
         self._stages = stages
         lanes = LaneConfig(depth={"expert": config.depth, "ple": config.ple_slots})
         scheduler = Scheduler([_record_pool(config), _page_pool(config)], SchedulerConfig(lanes=lanes))
-        ask_ns, take_ns = (round(us * NS_PER_US) for us in (stages.ask_us, stages.take_us))
-        self._wire = Wire(scheduler, Disk(envelope), VirtualClock(), self.log, ask_ns=ask_ns, take_ns=take_ns)
+        costs = {f"{name}_ns": round(getattr(stages, f"{name}_us") * NS_PER_US) for name in ("ask", "behind", "take")}
+        self._wire = Wire(scheduler, Disk(envelope), VirtualClock(), self.log, **costs)
         self._pages = PageStage(self._wire, config.ple_slots)
         self._held: Demand | None = None
         self._prefetcher: Prefetcher
@@ -166,7 +166,7 @@ class Twin:
         size = len(missing) if self.config.wave == "all" else self.config.wave
         while missing:
             ready = self._wire.wait_for_some(demand, missing, min(size, len(missing)), position=each.position)
-            self._compute(one_us * len(ready))
+            self._compute(one_us * len(ready) + self._stages.wave_us)
             missing = [key for key in missing if key not in ready]
 
     def _predict(self, each: Pass, layer: int) -> None:

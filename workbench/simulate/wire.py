@@ -16,14 +16,22 @@ class Wire:
     """One scheduler and one disk. Reads end while compute goes on; compute learns of them when it looks."""
 
     def __init__(
-        self, scheduler: Scheduler, disk: Disk, clock: VirtualClock, log: EventLog, *, ask_ns: int = 0, take_ns: int = 0
+        self,
+        scheduler: Scheduler,
+        disk: Disk,
+        clock: VirtualClock,
+        log: EventLog,
+        *,
+        ask_ns: int = 0,
+        behind_ns: int = 0,
+        take_ns: int = 0,
     ) -> None:
-        """`ask_ns` and `take_ns`: what each read costs the thread that computes, before it goes off and when it is seen."""
+        """What each read costs the thread that computes: before it goes off, just behind that, and when it is seen."""
         self.scheduler = scheduler
         self.clock = clock
         self._recorder = Recorder(log)
         self._disk = disk
-        self._ask_ns, self._take_ns = ask_ns, take_ns
+        self._ask_ns, self._behind_ns, self._take_ns = ask_ns, behind_ns, take_ns
         self._coming: list[tuple[int, int, Ticket]] = []
         for pool in scheduler.pools.values():
             pool.on_final = self._recorder.ticket
@@ -108,6 +116,7 @@ class Wire:
         for order in orders:
             heapq.heappush(self._coming, (self._disk.ready_ns(now_ns, order.num_bytes), order.number, order.ticket))
             self._recorder.submitted([order.ticket], len(self._coming))
+        self._spend(self._behind_ns * len(orders))
 
     def _spend(self, duration_ns: int) -> None:
         self.clock.sleep_until(self.clock.now_ns() + duration_ns)
