@@ -28,6 +28,17 @@ def test_bytes_and_keys_are_right(reader, path, content, make_reads, drain):
         assert np.array_equal(read.into, content[read.offset : read.offset + read.num_bytes])
 
 
+def test_large_reads_arrive_among_small_ones(reader, tmp_path, make_reads, drain):
+    content = np.random.default_rng(3).integers(0, 256, 300 * PAGE, dtype=np.uint8)
+    (tmp_path / "large.bin").write_bytes(content.tobytes())
+    file = reader.open_file(tmp_path / "large.bin")
+    reads = make_reads(file, [(0, PAGE), (2 * PAGE, 100 * PAGE), (0, 300 * PAGE), (150 * PAGE, PAGE)])
+    assert reader.submit(reads) == 4
+    assert all(completion.error is None for completion in drain(reader).values())
+    for read in reads:
+        assert np.array_equal(read.into, content[read.offset : read.offset + read.num_bytes])
+
+
 def test_a_window_may_run_past_the_end_of_the_file(reader, path, content, make_reads, drain):
     file = reader.open_file(path)
     reads = make_reads(file, [(63 * PAGE, 2 * PAGE)], need_bytes=PAGE + 1000)

@@ -132,13 +132,18 @@ def _solve(grows: Callable[[float], float], wanted: float, low: float, high: flo
         return low
     if above <= 0:
         return high
+    was_above = None
     for _ in range(_STEPS):
         middle = low - below * (high - low) / (above - below)
         error = grows(middle) - wanted
         if abs(error) <= _CLOSE * abs(wanted):
             return middle
-        if error > 0:
-            high, above, below = middle, error, below / 2
+        is_above = error > 0
+        # an end that stays twice counts half, so that it moves too
+        share = 0.5 if is_above is was_above else 1.0
+        was_above = is_above
+        if is_above:
+            high, above, below = middle, error, below * share
         else:
-            low, below, above = middle, error, above / 2
+            low, below, above = middle, error, above * share
     return low

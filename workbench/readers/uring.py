@@ -269,7 +269,7 @@ class UringReader(Reader):
         first, vector = run[0], None
         self._token = token = self._token + 1
         descriptor = self._files.descriptor(first.file)
-        num_bytes = sum(read.num_bytes for read in run)
+        num_bytes = first.num_bytes if len(run) == 1 else sum(read.num_bytes for read in run)
         flags = 0 if self.config.uncached or num_bytes <= _COPY_HERE_BYTES else ASYNC
         if len(run) == 1:
             made = entry(OP_READ, token, descriptor, first.offset, _address(_byte(first.into)), num_bytes, flags)
