@@ -102,12 +102,17 @@ class Pairs:
         }
 
 
+REST_S = 1.0
+"""Before each run: a disk behind a hypervisor may save up credit while it is idle, and fio takes a third of a second to start."""
+
+
 def pair(count: int, ours: Callable[[], Rate], theirs: Callable[[], Rate]) -> Pairs:
-    """Runs both `count` times, the first of a pair in turn."""
+    """Runs both `count` times, the first of a pair in turn, each behind a rest."""
     pairs = Pairs(ours=[], theirs=[])
     for number in range(count):
         order = ((pairs.ours, ours), (pairs.theirs, theirs))
         for rates, run in order if number % 2 == 0 else order[::-1]:
+            time.sleep(REST_S)
             rates.append(run())
     return pairs
 
