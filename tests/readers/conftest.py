@@ -57,7 +57,7 @@ def uncached_path(path):
 def reader(request, path):
     if request.param.startswith("uring") and (refusal := ring_refusal()):
         pytest.skip(refusal)
-    if request.param not in ("buffered", "mmap") and not uncached_works(path):
+    if request.param not in ("buffered", "uring buffered", "mmap") and not uncached_works(path):
         pytest.skip("the filesystem of the temporary folder refuses uncached reads")
     with READERS[request.param]() as made:
         yield made
