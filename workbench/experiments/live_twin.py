@@ -10,10 +10,9 @@ import polars as pl
 from workbench.errors import BadInput
 from workbench.experiments.trace import ROUTES_NAME
 from workbench.model.ngram import NgramContext, row_ids
-from workbench.runtime.budget import plan_cache
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.rows import LAYER_SHIFT
-from workbench.runtime.store_cache import cache_limits
+from workbench.runtime.store_cache import plan_store_cache
 from workbench.schema import EventLog, RunFolder, read_routes
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.passes import Pass, passes
@@ -48,8 +47,7 @@ def twin_inputs(live: RunFolder, runtime: RuntimeConfig, store_path: Path) -> Tw
         if getattr(runtime, name) != value:
             raise BadInput(f"runtime.{name}: the twin imitates {value!r} only")
     store = open_store(store_path)
-    least, most = cache_limits(store)
-    budget = plan_cache(least, most, most.num_bytes if runtime.cache_bytes is None else runtime.cache_bytes)
+    _, budget = plan_store_cache(store, runtime.cache_bytes)
     frame, _ = read_routes(live.artifacts / ROUTES_NAME)
     config = TwinConfig(
         num_slots=budget.num_slots,

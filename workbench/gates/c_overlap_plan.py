@@ -126,7 +126,6 @@ def abba_config(config: OverlapConfig, job: Job) -> AbbaConfig:
     values = {
         "cohorts": cohorts,
         "max_cohorts": max(cohorts, config.max_cohorts if compared.decides else 1),
-        "evidence": "emulated" if job.disk else "physical",
         "cache_state": "warm_store" if job.disk else "cold_store",
         "warmups": 0,
     }
