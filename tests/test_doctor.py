@@ -34,7 +34,7 @@ def finding(name):
 
 def test_this_machine_is_good_enough_for_the_tests():
     findings = examine()
-    assert len({found.check for found in findings}) == len(findings) == 15
+    assert len({found.check for found in findings}) == len(findings) == 16
     assert [found for found in findings if found.level is Level.FAIL] == []
     assert all(found.found for found in findings)
 
@@ -68,6 +68,13 @@ def test_an_old_python_fails(monkeypatch):
 def test_a_full_disk(monkeypatch, free_bytes, level):
     monkeypatch.setattr(doctor, "free_disk_bytes", lambda folder: free_bytes)
     assert finding("disk").level is level
+
+
+def test_memory_that_stays_on_small_pages_is_told(monkeypatch):
+    monkeypatch.setattr(doctor.sys, "platform", "linux")
+    monkeypatch.setattr(doctor, "huge_page_bytes", lambda start, num_bytes: 0)
+    assert finding("huge pages").level is Level.WARN
+    assert "transparent_hugepage" in finding("huge pages").fix
 
 
 def test_a_missing_program_says_how_to_install_it(monkeypatch):

@@ -3,7 +3,9 @@ import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -11,6 +13,10 @@ from workbench import hardware
 from workbench.readers.files import FileTable, aligned_buffer
 from workbench.units import MIB
 
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+needs_huge_pages = pytest.mark.skipif(
+    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(), reason="the kernel has no huge pages or they are off"
+)
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="drops pages by posix_fadvise")
 
 
@@ -93,6 +99,32 @@ def test_peak_memory_grows_by_what_a_process_touches_whatever_started_it():
     )
     grown = int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
     assert 290 * MIB < grown < 400 * MIB
+
+
+@needs_huge_pages
+def test_memory_in_use_moves_to_huge_pages_and_keeps_its_content():
+    content = np.random.default_rng(0).integers(0, 256, 8 * MIB, dtype=np.uint8)
+    memory = np.frombuffer(mmap.mmap(-1, len(content), flags=mmap.MAP_PRIVATE | mmap.MAP_ANON), dtype=np.uint8)
+    memory[:] = content
+    start = memory.ctypes.data
+    before = hardware.huge_page_bytes(start, len(memory))
+    hardware.prefer_huge_pages(start + 100, len(memory) - 100)
+    assert before < 6 * MIB <= hardware.huge_page_bytes(start, len(memory))
+    assert np.array_equal(memory, content)
+
+
+@needs_huge_pages
+def test_what_readers_fill_lies_on_huge_pages():
+    memory = aligned_buffer(8 * MIB)
+    memory[:] = 1
+    assert hardware.huge_page_bytes(memory.ctypes.data, len(memory)) >= 6 * MIB
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 4096, 5000])
+def test_little_memory_stays_where_it_is(num_bytes):
+    memory = np.full(5000, 7, dtype=np.uint8)
+    hardware.prefer_huge_pages(memory.ctypes.data, num_bytes)
+    assert set(memory) == {7}
 
 
 @pytest.mark.apple("ru_maxrss counts bytes on macOS, so memory budgets are checked in bytes")

@@ -17,19 +17,20 @@ import psutil
 
 from workbench import paths
 from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.hardware import free_disk_bytes
+from workbench.hardware import free_disk_bytes, huge_page_bytes
 from workbench.prompts import load_prompts
 from workbench.readers.files import FileTable, aligned_buffer
 from workbench.schema import Status, list_runs
 from workbench.stores import open_store
 from workbench.tracking.store import Store
-from workbench.units import GIB, PAGE_BYTES, format_bytes
+from workbench.units import GIB, MIB, PAGE_BYTES, format_bytes
 
 _OLDEST_PYTHON = (3, 11)
 _LEAST_DISK_BYTES, _AMPLE_DISK_BYTES = 1 * GIB, 12 * GIB
 """The mini store and its results; the slice store and Gate A's probe file besides."""
 _LEAST_MEMORY_BYTES = 2 * GIB
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors", "jupyterlab", "transformers")
+_HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 _SET_UP = "make .venv/.develop"
 
 
@@ -150,6 +151,17 @@ def _uncached_reads() -> tuple[Level, str, str]:
     return Level.OK, f"{way} works on {folder}", ""
 
 
+def _huge_pages() -> tuple[Level, str, str]:
+    if sys.platform != "linux":
+        return Level.OK, "Linux's; nothing is asked of other systems", ""
+    memory = aligned_buffer(4 * MIB)
+    memory[:] = 1
+    if huge_page_bytes(memory.ctypes.data, len(memory)):
+        return Level.OK, "slots of records lie on pages of 2 MiB", ""
+    mend = f"echo madvise | sudo tee {_HUGE_PAGES}"
+    return Level.WARN, "none here; large uncached reads may reach half their rate", mend
+
+
 def _disk() -> tuple[Level, str, str]:
     folder = paths.store_folder("mini").parent
     free = free_disk_bytes(folder)
@@ -244,6 +256,7 @@ _CHECKS: dict[str, Callable[[], tuple[Level, str, str]]] = {
     "metal": _metal,
     "mtlio": _mtlio,
     "uncached reads": _uncached_reads,
+    "huge pages": _huge_pages,
     "disk": _disk,
     "memory": _memory,
     "tokenizer": _tokenizer,

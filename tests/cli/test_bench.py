@@ -36,9 +36,9 @@ def fake_fio(tmp_path, monkeypatch):
     program = tmp_path / "bin" / "fio"
     program.parent.mkdir()
     program.write_text(
-        f"#!{sys.executable}\nimport sys\n"
+        f"#!{sys.executable}\nimport os, sys\n"
         "if sys.argv[1] == '--version':\n    print('fio-3.0')\n"
-        f"else:\n    open({str(notes)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n"
+        f"else:\n    open({str(notes)!r}, 'a').write(os.environ['GLIBC_TUNABLES'] + ' ' + ' '.join(sys.argv[1:]) + '\\n')\n"
         f"    print('note: x')\n    print({answer!r})\n"
     )
     program.chmod(0o755)
@@ -61,6 +61,7 @@ def test_pairs_with_fio_give_ratios_for_each_depth_and_for_the_batch(command, fa
     assert told["batches"][0]["submit_us_per_page"] > 0
     calls = fake_fio.read_text().splitlines()
     assert len(calls) == 8
+    assert calls[0].startswith("glibc.malloc.hugetlb=1 "), "fio's memory is as good as ours"
     assert "--bs=28672" in calls[0]
     assert "--iodepth=1 " in calls[0]
     assert "--number_ios=64" in calls[-1]

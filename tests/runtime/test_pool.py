@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.geometry import COMPONENTS, FLASH_NEXT, Geometry
+from workbench.hardware import huge_page_bytes
 from workbench.paths import bundled_model
+from workbench.readers import aligned_buffer
 from workbench.runtime import pool as pool_module
 from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
-from workbench.units import PAGE_BYTES, align_up
+from workbench.units import MIB, PAGE_BYTES, align_up
 
 MINI = Geometry.from_folder(bundled_model())
 GRANULE = 1024
@@ -48,6 +50,15 @@ def test_windows_start_on_pages_and_lie_in_the_pool():
     assert all(start % PAGE_BYTES == 0 for start in starts)
     assert set(np.diff(starts)) == {pool.stride_bytes}
     assert pool.num_bytes == 5 * pool.stride_bytes
+
+
+def test_slots_lie_on_huge_pages_where_there_are_any():
+    reference, pool = aligned_buffer(8 * MIB), RecordPool(FLASH_NEXT, 4, GRANULE)
+    reference[:] = 1
+    has_some = huge_page_bytes(reference.ctypes.data, len(reference)) > 0
+    window = pool.window(1, pool.stride_bytes)
+    assert (huge_page_bytes(window.__array_interface__["data"][0], len(window)) >= 4 * MIB) == has_some
+    assert not window.any()
 
 
 @pytest.mark.parametrize("lead_in", range(0, PAGE_BYTES, GRANULE))

@@ -45,8 +45,9 @@ def io(
 ) -> None:
     """Reads records and pages of a probe file uncached; with `--against fio` in turn with fio: ratios and their intervals.
 
-    An interval is that of a median by order statistics, 95 %; fewer than 6 pairs have none. The file lies beside the
-    profile's store and is removed afterwards. Exit status 3: fio is not installed.
+    Both read into huge pages where the system has them. An interval is that of a median by order statistics, 95 %; fewer
+    than 6 pairs have none. The file lies beside the profile's store and is removed afterwards. Exit status 3: fio is not
+    installed.
 
     Example: workbench bench io --against fio --profile flash-next
 

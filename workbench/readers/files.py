@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.hardware import prefer_huge_pages
 from workbench.readers.base import Completion, Read
 from workbench.units import PAGE_BYTES
 
@@ -72,8 +73,11 @@ def _open_nocache(path: Path) -> int:
 
 
 def aligned_buffer(num_bytes: int) -> np.ndarray:
-    """Writable bytes that start on a page, zeroed."""
-    return np.frombuffer(mmap.mmap(-1, max(num_bytes, 1)), dtype=np.uint8)[:num_bytes]
+    """Writable bytes that start on a page, zeroed; on huge pages where there are any, as the runtime's slots are."""
+    # not shared: Linux keeps shared memory on small pages
+    memory = np.frombuffer(mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANON), dtype=np.uint8)
+    prefer_huge_pages(memory.ctypes.data, len(memory))
+    return memory[:num_bytes]
 
 
 MAX_RUN = 512

@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from workbench.geometry import COMPONENTS, Geometry
+from workbench.hardware import prefer_huge_pages
 from workbench.model.experts import QuantizedMatrix
 from workbench.units import KIB, PAGE_BYTES, align_up
 
@@ -65,7 +66,9 @@ class RecordPool:
         self._array = mx.zeros((num_slots, self.stride_bytes), dtype=mx.uint8)
         mx.eval(self._array)
         self._bytes = np.array(self._array, copy=False)
-        self._shift = -self._bytes.__array_interface__["data"][0] % PAGE_BYTES
+        address = self._bytes.__array_interface__["data"][0]
+        prefer_huge_pages(address, self.num_bytes)
+        self._shift = -address % PAGE_BYTES
         self._flat = self._bytes.reshape(-1)
         self._views: dict[int, Mapping[str, QuantizedMatrix]] = {}
         self._parts = _component_parts(geometry, granule)
