@@ -14,7 +14,7 @@ from workbench.experiments.twin_validation import TwinValidationConfig, validate
 from workbench.readers import Disk
 from workbench.runtime.config import RuntimeConfig
 from workbench.schema import Evidence, Outcome, list_runs, read_events
-from workbench.schema.envelopes import Envelope, load_envelope
+from workbench.schema.envelopes import load_envelope
 from workbench.simulate.stages import StageTimes
 
 SMALL = {"envelopes": ["usb-10gbps"], "slowed": [], "requests": 1, "tokens": 5, "attribution_tokens": 2, "prompt_tokens": 8}
@@ -48,7 +48,6 @@ def test_what_the_twin_does_not_imitate_is_refused(mini_store, tmp_path):
 
 def test_a_planted_disk_makes_the_twin_unfit_and_every_run_is_kept(mini_store, tmp_path, monkeypatch):
     told = load_envelope("usb-10gbps").model_copy(update={"latency_us": 20_000.0})
-    monkeypatch.setattr(twin_validation, "_saved", lambda envelope, folder: "usb-10gbps")
     monkeypatch.setattr(twin_validation, "load_envelope", lambda name: told)
     config = TwinValidationConfig.build({**SMALL, "cache_shares": [0.15, 0.3], "policies": ["lru"], "waves": ["barrier"]})
     folder = validate_twin(config, root=tmp_path)
@@ -72,7 +71,7 @@ def test_every_disk_has_every_share_and_a_slowed_one_takes_as_long_a_record_as_t
     folder = validate_twin(config, root=tmp_path)
     rows = folder.result.tables["runs"]
     assert [row["envelope"] for row in rows] == ["usb-10gbps", "m5-pro-2tb-slowed-100"]
-    slow, fast = Envelope.from_json(folder.artifacts / "m5-pro-2tb-slowed-100.json"), load_envelope("m5-pro-2tb")
+    slow, fast = load_envelope("m5-pro-2tb-slowed-100"), load_envelope("m5-pro-2tb")
     assert Disk(slow).ready_ns(0, 27_648) == pytest.approx(Disk(fast).ready_ns(0, 2_764_800))
     assert rows[1]["live_exposed_wait_ms"] > rows[0]["live_exposed_wait_ms"]
 

@@ -111,7 +111,7 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
     waves = every[WAVES]
     runtime = waves.base["runtime"]
     assert (runtime["wave"], waves.change) == ("barrier", ("runtime.wave=1",))
-    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 1.106)
+    assert (waves.evidence, waves.profile, waves.base["bandwidth_gbps"]) == (Evidence.EMULATED, "mini", 0.0125)
     assert (waves.cohorts, waves.max_cohorts, waves.warmups, waves.cache_state) == (4, 6, 0, "warm_store")
     assert runtime["uncached"] is False
     assert waves.base["warm_up_tokens"] > 0

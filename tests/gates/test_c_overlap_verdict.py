@@ -14,9 +14,13 @@ from workbench.gates.c_overlap_identity import IDENTITY_SCHEMA
 from workbench.gates.c_overlap_interference import RATE_SCHEMA, kept_overlap
 from workbench.gates.c_overlap_plan import EARLY, LANES, SPLIT, WAVES, comparisons, jobs
 from workbench.gates.c_overlap_verdict import Measures, conditions_of, criteria_of, limits_of, mode_criteria, outcome_by_disk
+from workbench.gates.traces import profile_geometry
+from workbench.geometry import FLASH_NEXT
 from workbench.paths import data_folder
+from workbench.readers import Disk
 from workbench.runtime.config import RuntimeConfig
 from workbench.schema import Outcome
+from workbench.schema.envelopes import load_envelope
 
 DISK = "usb-10gbps"
 ON_DISK = ("C.exposed_wait", "C.waves", "C.split", "C.ple_wait", "C.ple_lanes")
@@ -240,9 +244,13 @@ def test_an_interval_needs_enough_numbers():
     assert math.isnan(interval([], 0).value)
 
 
-def test_mini_is_shown_on_every_bundled_disk_and_other_profiles_on_their_own():
+def test_mini_is_shown_on_every_bundled_disk_in_proportion_and_other_profiles_on_their_own():
     bundled = {path.stem for path in (data_folder() / "envelopes").glob("*.json")}
-    assert set(OverlapConfig().disks) == bundled
+    assert set(OverlapConfig().disks) == {f"{name}-slowed-100" for name in bundled}
+    for name in bundled:
+        slow, true = Disk(load_envelope(f"{name}-slowed-100")), Disk(load_envelope(name))
+        mini = profile_geometry("mini").record_bytes
+        assert slow.ready_ns(0, mini) == pytest.approx(true.ready_ns(0, FLASH_NEXT.record_bytes))
     assert len(OverlapConfig(smoke=True).disks) == 1
     assert OverlapConfig(profile="slice").disks == ("",)
     assert not OverlapConfig(profile="slice").is_emulated

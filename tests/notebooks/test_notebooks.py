@@ -84,7 +84,7 @@ def test_gate_c_ends_in_its_verdict(tmp_path, monkeypatch):
     small = ("tokens=3", "warm_up_tokens=1", "orders=0", "faults=0", "tiles=[8]", "compare=['early pages']")
     page = execute(tmp_path / "runs", name="C", smoke=True, settings=small)
     assert "INCONCLUSIVE" in page
-    assert "C.ple_wait@m2-mini-256gb" in page
+    assert "C.ple_wait@m2-mini-256gb-slowed-100" in page
     assert page.count('alt="figure: ') == 5
     assert {folder.path.parent.name for folder in list_runs(tmp_path / "runs")} == {"notebook", "gate_c", "abba", "generate"}
 

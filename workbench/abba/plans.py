@@ -86,7 +86,7 @@ def _pinned(config: GenerateConfig, state: CacheState) -> GenerateConfig:
     if config.bandwidth_gbps is None and not config.resident:
         # a probe in every arm would fill the page cache that the arms declare
         probed = known_bandwidth(None, config.profile, config.runtime, config.probe_s)
-        changes["bandwidth_gbps"] = round(probed.bytes_per_s / GB, 3)
+        changes["bandwidth_gbps"] = float(f"{probed.bytes_per_s / GB:.4g}")
     if state is CacheState.HOT_CACHE and not config.warm_up_tokens:
         changes["warm_up_tokens"] = changes.get("max_tokens", config.max_tokens)
     return config.model_copy(update=changes)

@@ -26,8 +26,7 @@ from workbench.runtime.sampling import SamplingConfig
 from workbench.runtime.store_cache import cache_limits
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
-from workbench.schema.envelopes import Envelope, load_envelope
-from workbench.schema.results import write_json
+from workbench.schema.envelopes import Envelope, load_envelope, slowed_name
 from workbench.stores import open_store
 
 _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "question_answer")
@@ -102,9 +101,9 @@ class TwinValidationConfig(Config):
 
 def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> RunFolder:
     """Runs every case live and in the twin; the folder holds all runs, the table of errors, a figure and the verdict."""
-    disks = {name: load_envelope(name) if name else None for name in config.envelopes}
     times = FLASH_NEXT.record_bytes / open_store(store_folder(config.profile)).geometry.record_bytes
-    disks |= {slow.name: slow for slow in (load_envelope(name).slowed(times) for name in config.slowed)}
+    names = (*config.envelopes, *(slowed_name(name, times) for name in config.slowed))
+    disks = {name: load_envelope(name) if name else None for name in names}
     cases = list(config.cases(disks))
     folder = RunFolder.create(
         root or runs_folder(), "simulate", config, profile=config.profile, evidence=Evidence.SIMULATED, tags={"arm": ARM}
@@ -132,7 +131,7 @@ def _run_case(
 ) -> dict[str, Any]:
     """Live run and stage timing, a token each in turn; then the twin: one row."""
     store, root = store_folder(config.profile), folder.path / "runs"
-    runtime = _runtime(case, store, _saved(emulated, folder) if emulated else "")
+    runtime = _runtime(case, store)
     envelope = emulated or probe_envelope(store, runtime, config.probe_s)
     recording = _recording(config, case, number, runtime)
     smallest = _smallest(recording, config, store)
@@ -170,14 +169,7 @@ def _smallest(recording: TraceConfig, config: TwinValidationConfig, store: Path)
     return recording.model_copy(update={**changes, "runtime": runtime})
 
 
-def _saved(envelope: Envelope, folder: RunFolder) -> str:
-    """Path of an envelope's file in a run's artifacts."""
-    path = folder.artifacts / f"{envelope.name}.json"
-    write_json(path, envelope.model_dump(mode="json"))
-    return str(path)
-
-
-def _runtime(case: LiveCase, store: Path, envelope: str) -> RuntimeConfig:
+def _runtime(case: LiveCase, store: Path) -> RuntimeConfig:
     least, most = cache_limits(open_store(store))
     num_slots = max(least.num_slots, round(case.cache_share * most.num_slots))
     values = {
@@ -185,9 +177,9 @@ def _runtime(case: LiveCase, store: Path, envelope: str) -> RuntimeConfig:
         "policy": case.policy,
         "wave": case.wave,
         "prefill": "micro",
-        "envelope": envelope,
+        "envelope": case.envelope,
         # an emulated disk must not wait for the real one
-        "uncached": not envelope,
+        "uncached": not case.envelope,
     }
     return RuntimeConfig.build(values)
 

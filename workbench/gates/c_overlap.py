@@ -1,8 +1,8 @@
 """Gate C: can exact reads be hidden behind compute without predicting anything?
 
 Early n-gram pages (H1), waves of missing experts (H4), prefill modes (H5): each against its control in cohorts of separate
-processes, on profile `mini` slowed to every disk of `data/envelopes` (emulated), elsewhere on this disk (physical). Thresholds
-are pre-registered in `OverlapConfig`.
+processes, on profile `mini` slowed to every disk of `data/envelopes` in proportion to its records (emulated), elsewhere on this
+disk (physical). Thresholds are pre-registered in `OverlapConfig`.
 """
 
 import math

@@ -5,19 +5,25 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.gates.base import GateConfig
+from workbench.gates.traces import profile_geometry
+from workbench.geometry import FLASH_NEXT
 from workbench.paths import data_folder
+from workbench.schema.envelopes import slowed_name
 
 
 class OverlapConfig(GateConfig):
     """Settings of Gate C; the thresholds were registered before the first read."""
 
     envelopes: tuple[str, ...] = ()
-    """Disks to emulate, names in data/envelopes; empty: all of them for mini, this disk at its own speed for other profiles."""
+    """Disks to emulate; empty: this disk at its own speed, for mini all of data/envelopes.
+
+    Those are slowed until a record of mini takes as long as one of Flash-Next: at their own speed compute hides every read.
+    """
     compare: tuple[str, ...] = ()
     """Comparisons to run, e.g. waves; empty: all. A clause whose comparison was left out stays open."""
     prompt: str = "def main():"
     """What every arm goes on from; short, because decode is what is compared."""
-    tokens: int = Field(default=48, ge=2)
+    tokens: int = Field(default=32, ge=2)
     """Tokens that an arm decodes."""
     warm_up_tokens: int = Field(default=6, ge=1)
     """Tokens that an arm decodes first and discards, in its own process."""
@@ -73,7 +79,8 @@ class OverlapConfig(GateConfig):
         """Envelopes to emulate, in a smoke run the first alone; the empty name is this disk at its own speed."""
         found = self.envelopes or ("",)
         if not self.envelopes and self.profile == "mini":
-            found = tuple(sorted(path.stem for path in (data_folder() / "envelopes").glob("*.json")))
+            times = FLASH_NEXT.record_bytes / profile_geometry(self.profile).record_bytes
+            found = tuple(slowed_name(path.stem, times) for path in sorted((data_folder() / "envelopes").glob("*.json")))
         return found[:1] if self.smoke else found
 
     @property

@@ -47,7 +47,7 @@ class Job:
 
 def disk_words(disk: str) -> str:
     """A disk's name for people."""
-    return Path(disk).stem or "this disk"
+    return Path(disk).name.removesuffix(".json") or "this disk"
 
 
 def comparisons(config: OverlapConfig) -> list[Comparison]:

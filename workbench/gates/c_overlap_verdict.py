@@ -180,6 +180,10 @@ def conditions_of(found: Measures, config: OverlapConfig) -> list[str]:
     if config.is_emulated:
         disks = ", ".join(map(disk_words, config.disks))
         conditions.append(f"emulated disks, whose bytes come from the page cache: {disks}; no physical verdict")
+        if not config.envelopes:
+            conditions.append(
+                "each slowed until a record takes as long as one of Flash-Next; n-gram pages with it, so they wait longer"
+            )
     else:
         conditions.append("cold store, read past the page cache")
         conditions.append(_left_out(mode_criteria(found, config)))

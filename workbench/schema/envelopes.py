@@ -1,6 +1,7 @@
 """Envelopes: what a disk gives, in the four numbers that its model needs. Measured by Gate A, or taken from a source."""
 
 import json
+import re
 from pathlib import Path
 
 from pydantic import Field
@@ -82,7 +83,7 @@ class Envelope(Config):
         """A disk whose transfers take so many times as long; latency and reads a second stay."""
         return self.model_copy(
             update={
-                "name": f"{self.name}-slowed-{times:g}",
+                "name": slowed_name(self.name, times),
                 "device": f"{self.device}, its transfers slowed {times:g} times",
                 "stream_gbps": self.stream_gbps / times,
                 "bandwidth_gbps": self.bandwidth_gbps / times,
@@ -101,11 +102,25 @@ class Envelope(Config):
         return cls.build(values)
 
 
+def slowed_name(name: str, times: float) -> str:
+    """Name of an envelope whose transfers take so many times as long, to six digits: `load_envelope` knows it."""
+    return f"{name}-slowed-{times:g}"
+
+
 def load_envelope(name: str) -> Envelope:
-    """An envelope by the name of a bundled one or by its path. Raises BadInput when there is none."""
+    """An envelope by the name of a bundled one, by that of a slowed one, or by its path.
+
+    `m5-pro-2tb-slowed-100` is the bundled `m5-pro-2tb` as `slowed(100)`. Raises BadInput when there is none.
+    """
     if name.endswith(".json"):
         return Envelope.from_json(Path(name))
     bundled = sorted(path.stem for path in (data_folder() / "envelopes").glob("*.json"))
-    if name not in bundled:
-        raise BadInput(f"no envelope {name!r}; bundled are {', '.join(bundled)}, or give a path ending in .json")
-    return Envelope.from_json(data_folder() / "envelopes" / f"{name}.json")
+    slowed = _SLOWED.fullmatch(name)
+    plain = slowed["name"] if slowed else name
+    if plain not in bundled:
+        raise BadInput(f"no envelope {plain!r}; bundled are {', '.join(bundled)}, or give a path ending in .json")
+    envelope = Envelope.from_json(data_folder() / "envelopes" / f"{plain}.json")
+    return envelope.slowed(float(slowed["times"])) if slowed else envelope
+
+
+_SLOWED = re.compile(r"(?P<name>.+)-slowed-(?P<times>0*[1-9]\d*(\.\d+)?)")
