@@ -50,6 +50,20 @@ def test_dropping_a_file_empties_the_page_cache_and_a_read_fills_it(big_file):
     assert hardware.cached_fraction(big_file) == pytest.approx(0.25, abs=0.01)
 
 
+@pytest.mark.apple("dropping a file from the page cache leaves none of its pages there, as mincore sees it")
+def test_dropping_a_file_empties_a_macs_page_cache(big_file):
+    big_file.read_bytes()
+    hardware.drop_from_page_cache(big_file)
+    assert hardware.cached_fraction(big_file) == 0.0
+
+
+def test_where_a_file_can_only_be_invalidated_it_keeps_its_content(big_file, monkeypatch):
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    content = big_file.read_bytes()
+    hardware.drop_from_page_cache(big_file)
+    assert big_file.read_bytes() == content
+
+
 @needs_linux
 def test_an_uncached_read_leaves_nothing_behind(big_file):
     hardware.drop_from_page_cache(big_file)

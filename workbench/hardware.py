@@ -13,6 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from workbench.units import KIB
@@ -97,8 +98,9 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """Asks the kernel to drop a file's clean pages (Linux only). It may not obey: check with `cached_fraction`."""
+    """Asks the kernel to drop a file's clean pages. It may not obey: check with `cached_fraction`."""
     if not hasattr(os, "posix_fadvise"):
+        _invalidate(path)
         return
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -106,6 +108,21 @@ def drop_from_page_cache(path: Path) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
+
+
+def _invalidate(path: Path) -> None:
+    """Drops a file's pages where `posix_fadvise` is missing (macOS): a shared mapping of it is invalidated."""
+    if not path.stat().st_size:
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        os.fsync(file.fileno())
+        pages = np.frombuffer(view, dtype=np.uint8)
+        ctypes.CDLL(None).msync(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(view)), _MS_INVALIDATE)
+        del pages
+
+
+_MS_INVALIDATE = 2
+"""macOS's and Linux's `sys/mman.h`."""
 
 
 def cached_fraction(path: Path, offset: int = 0, num_bytes: int | None = None) -> float:

@@ -72,6 +72,13 @@ def test_noise_leaves_it_undecided():
     )
 
 
+@pytest.mark.parametrize(("ratio", "noise"), [(1.01, (0.8, 1.2, 0.9, 1.1)), (0.99, (0.97, 1.03, 0.95, 1.05))])
+def test_a_null_series_whose_interval_is_wider_than_the_effect_shows_nothing(ratio, noise):
+    result = end(series(ratio, noise=noise), change=[])
+    assert (result.verdict.outcome, result.verdict.codes) == (Outcome.INCONCLUSIVE, ("abba.undecided",))
+    assert "a difference of 2.0% or more is not excluded" in result.verdict.summary
+
+
 def test_too_few_cohorts_are_indicative_and_a_gain_needs_all_that_were_planned():
     assert end(series(1.1, 3)).verdict.codes == ("abba.indicative",)
     assert end(series(1.1, 1)).metrics["effect/ratio_low"] == pytest.approx(1.1)

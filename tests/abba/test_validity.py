@@ -5,7 +5,7 @@ import pytest
 from workbench.abba.cache_state import CacheState
 from workbench.abba.power import PowerState
 from workbench.abba.records import ORDER, AbbaConfig, ArmRecord, Code, WatchRecord
-from workbench.abba.validity import codes, judge_cohort, judge_series
+from workbench.abba.validity import codes, judge_cohort, judge_series, reference_of
 
 CONFIG = AbbaConfig(base={"value": 1}, change=("value=2",))
 MAINS = PowerState(source="mains", mode="normal", thermal="nominal", throttle_count=0)
@@ -135,3 +135,23 @@ def test_later_cohorts_are_held_to_the_first():
 def test_codes_are_counted_once_a_cohort():
     spoiled = judge_cohort(CONFIG, 1, [arm(n, **watched(swap_out_bytes=1)) for n in ORDER])
     assert codes([spoiled, cohort("4A", value=20.0), cohort()]) == {Code.CONTROL_DRIFT: 1, Code.SWAPPED_OUT: 1}
+
+
+FAILURES = [{"timed_out": True}, {"exit_code": -9}, {"exit_code": 1, "error": "boom"}]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_first_arm_that_fails_spoils_its_own_cohort_alone(failure):
+    failed = {"value": None, "digests": {}, "identity": {"sources": "x"}} | failure
+    first = cohort("1A", **failed)
+    second = judge_cohort(CONFIG, 2, [arm(name) for name in ORDER], reference_of(CONFIG, [first]))
+    assert (first.valid, second.valid) == (False, True)
+    assert [each.valid for each in judge_series(CONFIG, [first, second])] == [False, True]
+    assert reference_of(CONFIG, [first]).name == "2B"
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_results_that_differ_are_told_whatever_else_is_wrong(failure):
+    arms = [arm("1A", **failure), arm("2B"), arm("3B", **digests(state_digest="other")), arm("4A", **watched(other_cores=3.0))]
+    found = {reason.code for reason in judge_cohort(CONFIG, 1, arms).reasons}
+    assert {Code.STATE_DIFFERS, Code.COMPETITOR} < found

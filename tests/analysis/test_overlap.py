@@ -30,7 +30,16 @@ def planted():
 
 def ticket(log, submit, ready, *, store="expert", outcome="used_late", bytes_=1_000_000):
     times = {"submit_ns": submit * MS, "ready_ns": ready * MS}
-    log.add(submit * MS, "ticket", phase="decode", store=store, outcome=outcome, logical_bytes=bytes_, **times)
+    log.add(
+        submit * MS,
+        "ticket",
+        phase="decode",
+        store=store,
+        outcome=outcome,
+        logical_bytes=bytes_,
+        physical_bytes=2 * bytes_,
+        **times,
+    )
 
 
 def test_measures_count_the_intervals_between_decoded_tokens():
@@ -40,7 +49,7 @@ def test_measures_count_the_intervals_between_decoded_tokens():
         "ple_wait_ms": pytest.approx(0.5),
         "io_ms": pytest.approx(2.5),
         "readback_ms": pytest.approx(1.0),
-        "useful_gbps": pytest.approx(2e6 / 1e9 / 0.005),
+        "read_gbps": pytest.approx(4e6 / 1e9 / 0.005),
         "demand_bytes": pytest.approx((2_000_000 + 500) / 2),
         "wasted_bytes": pytest.approx(500_000),
         "misses": 1.5,
@@ -60,5 +69,5 @@ def test_without_reads_there_is_no_rate():
     for end in (1, 2):
         log.add(end * MS, "token", phase="decode", duration_ns=MS, value=1.0)
     measures = decode_measures(log.frame())
-    assert math.isnan(measures.pop("useful_gbps"))
+    assert math.isnan(measures.pop("read_gbps"))
     assert measures == {"token_ms": 1.0, **dict.fromkeys(measures.keys() - {"token_ms"}, 0.0)}

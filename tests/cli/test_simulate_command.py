@@ -34,7 +34,7 @@ def test_validate_exits_by_its_verdict_and_prints_runs_and_errors(tmp_path, caps
 
     live = Decoded(hit_rate=0.8, token_ms=20.0, exposed_wait_ms=6.0, misses=16.0)
     slower = Decoded(hit_rate=0.8, token_ms=30.0, exposed_wait_ms=6.0, misses=16.0)
-    case = {"family": "prose", "cache_share": 0.25, "policy": "lru", "wave": "4", "envelope": ""}
+    case = {"family": "prose", "cache_share": 0.25, "policy": "lru", "wave": "4", "envelope": "", "live_evidence": "physical"}
 
     def planted(config, root=None):
         twin = slower if config.seed else live
@@ -52,6 +52,7 @@ def test_validate_exits_by_its_verdict_and_prints_runs_and_errors(tmp_path, caps
     out = capsys.readouterr().out
     assert "**FAIL** (twin.token_time). the twin is unfit" in out
     assert "| this one | 25%" in out
+    assert "Live (evidence: last column) / twin (simulated)" in out
     assert run(["simulate", "validate", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "pass"
 

@@ -74,6 +74,8 @@ def test_every_disk_has_every_share_and_a_slowed_one_takes_as_long_a_record_as_t
     slow, fast = load_envelope("m5-pro-2tb-slowed-100"), load_envelope("m5-pro-2tb")
     assert Disk(slow).ready_ns(0, 27_648) == pytest.approx(Disk(fast).ready_ns(0, 2_764_800))
     assert rows[1]["live_exposed_wait_ms"] > rows[0]["live_exposed_wait_ms"]
+    assert {row["live_evidence"] for row in rows} == {"emulated"}
+    assert any(line.startswith("2 of 2 live runs are emulated") for line in folder.result.verdict.conditions)
 
 
 def test_live_figures_in_the_table_are_those_of_the_runs(mini_store, tmp_path):

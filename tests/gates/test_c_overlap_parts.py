@@ -89,6 +89,15 @@ def test_only_an_unfinished_run_of_the_same_stage_is_taken_over(planted, tmp_pat
     assert planted == [WAVES, WAVES]
 
 
+def test_a_run_that_came_to_its_end_leaves_nothing_to_take_over(planted, tmp_path):
+    todo = jobs(TWO)[:1]
+    for status in (Status.INTERRUPTED, Status.FINISHED, Status.FINISHED):
+        with gate_folder(tmp_path) as folder:
+            run_jobs(TWO, folder, todo, lambda _: None)
+            folder.finish(status=status)
+    assert planted == [WAVES, WAVES], "the second took the first's, the third measures anew"
+
+
 def test_arms_are_measured_from_their_events_and_those_without_any_are_kept(tmp_path):
     job = jobs(TWO)[0]
     reasons = (Reason(code=Code.STATE_DIFFERS, where="2B", detail="x"), Reason(code=Code.COMPETITOR, where="3B", detail="y"))

@@ -27,14 +27,14 @@ ON_DISK = ("C.exposed_wait", "C.waves", "C.split", "C.ple_wait", "C.ple_lanes")
 MODES = ("C.micro_full", "C.macro_overlap", "C.crossover")
 # what overlap should do: waves wait half as long and save 3 of 20 ms, early pages and lanes wait for almost nothing
 USUAL = {
-    "token_ms": 20.0, "expert_wait_ms": 8.0, "ple_wait_ms": 0.2, "io_ms": 10.0, "readback_ms": 1.0, "useful_gbps": 2.0,
+    "token_ms": 20.0, "expert_wait_ms": 8.0, "ple_wait_ms": 0.2, "io_ms": 10.0, "readback_ms": 1.0, "read_gbps": 2.0,
     "demand_bytes": 1e6, "wasted_bytes": 0.0, "misses": 30.0, "page_misses": 12.0,
 }  # fmt: skip
 SOUND = {
     WAVES: ({}, {"token_ms": 17.0, "expert_wait_ms": 4.0}),
     EARLY: ({"ple_wait_ms": 2.0}, {}),
     LANES: ({"ple_wait_ms": 1.0}, {}),
-    SPLIT: ({}, {"useful_gbps": 1.99}),
+    SPLIT: ({}, {"read_gbps": 1.99}),
 }
 
 
@@ -123,7 +123,7 @@ at = f"@{DISK}"
         # H4: commands eat what the waits saved
         ({"arms": arms(waves=({}, {"token_ms": 20.5, "expert_wait_ms": 4.0}))}, (f"C.waves{at}",)),
         # H4: components apart are read slower
-        ({"arms": arms(split=({}, {"useful_gbps": 1.6}))}, (f"C.split{at}",)),
+        ({"arms": arms(split=({}, {"read_gbps": 1.6}))}, (f"C.split{at}",)),
         # H4: reads slow compute as much as they hide
         ({"rates": rates(kept=0.05)}, ("C.interference",)),
         # H1: pages are late although they were asked for early
@@ -151,7 +151,7 @@ def test_a_planted_condition_fails_with_the_code_of_its_clause(planted, codes):
         ({"arms": arms().with_columns(counts=pl.col("cohort") > 1)}, tuple(f"{code}{at}" for code in ON_DISK)),
         ({"arms": arms().filter(comparison=WAVES)}, tuple(f"{code}{at}" for code in ON_DISK[2:])),
         (
-            {"arms": arms(waves=({}, {"token_ms": 19.6, "expert_wait_ms": 4.0}), split=({}, {"useful_gbps": 2.4}), noise=0.02)},
+            {"arms": arms(waves=({}, {"token_ms": 19.6, "expert_wait_ms": 4.0}), split=({}, {"read_gbps": 2.4}), noise=0.02)},
             (f"C.waves{at}",),
         ),
         # no page was read, nobody ever waited: nothing was there to hide

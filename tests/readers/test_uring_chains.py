@@ -1,5 +1,10 @@
 """Many small reads go to the kernel in chains: it refills a lane itself. None of that may show."""
 
+import ctypes
+import errno
+import threading
+import time
+
 import pytest
 
 from workbench.readers import UringConfig, UringReader
@@ -78,3 +83,48 @@ def test_a_chain_links_all_but_its_last_entry():
     tokens = [int.from_bytes(one[32:40], "little") for one in entries]
     assert [token & ~LAST for token in tokens] == list(range(7))
     assert [token >= LAST for token in tokens] == [False, False, True, False, False, True, True]
+
+
+class _Starved:
+    """The kernel's calls, of which the first few that submit fail as they do where it has no memory."""
+
+    def __init__(self, library, failures):
+        self._library, self.failures = library, failures
+
+    def syscall(self, number, descriptor, to_submit, *rest):
+        if to_submit and self.failures:
+            self.failures -= 1
+            ctypes.set_errno(errno.EAGAIN)
+            return -1
+        return self._library.syscall(number, descriptor, to_submit, *rest)
+
+
+@pytest.mark.parametrize("num_bytes", [4096, 2 << 20])
+def test_reads_that_the_kernel_had_no_memory_for_are_handed_over_again(narrow, make_reads, drain, num_bytes):
+    reader, file = narrow, 0
+    starved = _Starved(reader._ring._free_gil, 4)
+    reader._ring._keep_gil = reader._ring._free_gil = starved
+    reads = make_reads(file, [(0, min(num_bytes, 64 * 4096))])
+    reader.submit(reads)
+    assert set(drain(reader)) == {0}
+    assert starved.failures == 0
+
+
+def test_a_watcher_that_fails_does_not_keep_the_lock(narrow, make_reads, drain, monkeypatch):
+    reader, file = narrow, 0
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    collect, calls = reader._collect, []
+
+    def fail_once():
+        calls.append(threading.current_thread())
+        if calls[-1] is reader._watcher and sum(each is reader._watcher for each in calls) == 1:
+            raise OSError(errno.EIO, "no more")
+        collect()
+
+    reader._collect = fail_once
+    reader.submit(make_reads(file, [(0, 4096)]))
+    deadline = time.monotonic() + 10
+    while reader._watcher.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert not reader._watcher.is_alive()
+    assert set(drain(reader)) == {0}

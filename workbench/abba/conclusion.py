@@ -78,8 +78,8 @@ def conclude(config: AbbaConfig, cohorts: Sequence[CohortRecord], *, virtual_mac
     valid = [cohort for cohort in cohorts if cohort.valid][: len(gains)]
     bytes_ratio = _bytes_ratio(valid)
     verdict = Verdict(
-        outcome=_null_outcome(found) if config.is_null else _OUTCOMES[found],
-        codes=(_code(config, found),),
+        outcome=_null_outcome(config, found, result) if config.is_null else _OUTCOMES[found],
+        codes=(_code(config, found, result),),
         criteria=tuple(_criteria(config, valid, result)),
         conditions=tuple(_conditions(config, cohorts, found, result, virtual_machine)),
         enables=tuple(_enables(config, found)),
@@ -98,16 +98,19 @@ def conclude(config: AbbaConfig, cohorts: Sequence[CohortRecord], *, virtual_mac
     return Conclusion(claim=found, verdict=verdict, metrics=metrics | _counts(cohorts), tables=series_tables(config, cohorts))
 
 
-def _null_outcome(found: Claim) -> Outcome:
-    if found is Claim.INDICATIVE:
-        return Outcome.INCONCLUSIVE
-    return Outcome.FAIL if found in (Claim.BETTER, Claim.WORSE) else Outcome.PASS
+def _null_outcome(config: AbbaConfig, found: Claim, result: Estimate) -> Outcome:
+    """A against A holds where the whole interval lies within the minimum effect; one that is wider shows nothing."""
+    if found in (Claim.BETTER, Claim.WORSE):
+        return Outcome.FAIL
+    within = max(-result.low, result.high) < math.log1p(config.minimum_effect)
+    return Outcome.PASS if within and found is not Claim.INDICATIVE else Outcome.INCONCLUSIVE
 
 
-def _code(config: AbbaConfig, found: Claim) -> str:
-    if config.is_null and found is not Claim.INDICATIVE:
-        return "abba.null_broken" if found in (Claim.BETTER, Claim.WORSE) else "abba.null_holds"
-    return f"abba.{found.value}"
+def _code(config: AbbaConfig, found: Claim, result: Estimate) -> str:
+    if not config.is_null or found is Claim.INDICATIVE:
+        return f"abba.{found.value}"
+    codes_of = {Outcome.FAIL: "abba.null_broken", Outcome.PASS: "abba.null_holds", Outcome.INCONCLUSIVE: "abba.undecided"}
+    return codes_of[_null_outcome(config, found, result)]
 
 
 def _bounds(config: AbbaConfig, valid: Sequence[CohortRecord], result: Estimate) -> tuple[float, float]:
@@ -194,8 +197,13 @@ def _summary(config: AbbaConfig, found: Claim, result: Estimate, bytes_ratio: fl
     cohorts = f"{result.num_cohorts} cohort{'s' if result.num_cohorts > 1 else ''}"
     figures = f"{_signed(math.expm1(result.mean))} in {config.metric}{span}, {cohorts}"
     if config.is_null:
-        least = f"no difference of {config.minimum_effect:.1%} or more"
-        return f"A against A: {'a difference' if _null_outcome(found) is Outcome.FAIL else least}: {figures}"
+        least = f"{config.minimum_effect:.1%} or more"
+        said = {
+            Outcome.FAIL: "a difference",
+            Outcome.PASS: f"no difference of {least}",
+            Outcome.INCONCLUSIVE: f"a difference of {least} is not excluded",
+        }
+        return f"A against A: {said[_null_outcome(config, found, result)]}: {figures}"
     text = {
         Claim.BETTER: "B is better",
         Claim.WORSE: "B is worse",

@@ -18,7 +18,7 @@ from workbench.abba.arms import run_arm, sources_changed
 from workbench.abba.conclusion import Conclusion, conclude, is_decided, is_hopeless
 from workbench.abba.findings import comparison_findings
 from workbench.abba.records import ORDER, AbbaConfig, ArmName, ArmRecord, Code, CohortRecord, Reason, Series
-from workbench.abba.validity import judge_cohort
+from workbench.abba.validity import judge_cohort, reference_of
 from workbench.abba.watch import Watch
 from workbench.config import with_settings
 from workbench.errors import BadInput
@@ -59,7 +59,7 @@ def resume_abba(folder: RunFolder, *, note: Note = lambda _: None, watch: Callab
         raise BadInput(f"{folder.path} is {status.value}: only an interrupted series goes on, and no verdict is ever overwritten")
     config = AbbaConfig.from_toml(folder.path / "config.toml")
     cohorts = list(read_cohorts(folder))
-    if (first := _reference(cohorts)) and sources_changed(first):
+    if (first := reference_of(config, cohorts)) and sources_changed(first):
         raise BadInput(f"workbench was edited since the first arm of {folder.path.name}: start a new comparison")
     known = {cohort.number for cohort in cohorts}
     lost = [number for number in _started(folder) if number not in known]
@@ -97,7 +97,7 @@ class _Runner:
         return self._folder
 
     def _finished(self) -> bool:
-        if (first := _reference(self._cohorts)) and sources_changed(first):
+        if (first := reference_of(self._config, self._cohorts)) and sources_changed(first):
             return True
         complete = sum(len(cohort.arms) == len(ORDER) for cohort in self._cohorts)
         return complete >= self._config.most_cohorts or is_decided(self._config, self._cohorts) or is_hopeless(self._cohorts)
@@ -111,7 +111,7 @@ class _Runner:
         except KeyboardInterrupt:
             self._keep(_interrupted(number, arms))
             raise
-        return judge_cohort(self._config, number, arms, _reference(self._cohorts))
+        return judge_cohort(self._config, number, arms, reference_of(self._config, self._cohorts))
 
     def _run_arm(self, number: int, name: ArmName) -> ArmRecord:
         start = time.monotonic()
@@ -149,11 +149,6 @@ class _Runner:
             tags={"claim": result.claim.value} if verdict else {},
             error=None if verdict else "interrupted; the cohort under way was discarded",
         )
-
-
-def _reference(cohorts: Sequence[CohortRecord]) -> ArmRecord | None:
-    """The arm that all later ones are held to."""
-    return next((cohort.arms[0] for cohort in cohorts if len(cohort.arms) == len(ORDER)), None)
 
 
 def _tags(config: AbbaConfig) -> dict[str, str]:

@@ -18,23 +18,35 @@ _TICKS_S = 0.1
 
 
 def judge_cohort(config: AbbaConfig, number: int, arms: Sequence[ArmRecord], reference: ArmRecord | None = None) -> CohortRecord:
-    """The cohort with all reasons why it does not count; `reference` is the first arm of the series."""
+    """The cohort with all reasons why it does not count; `reference` is the series' by `reference_of`."""
     reasons = [reason for arm in arms for reason in _of_arm(config, arm)]
-    if not reasons:
-        compared = [reference or arms[0], *arms]
-        reasons = [*_of_digests(config, compared), *_of_identity(compared), *_of_plans(config, arms), *_of_power(arms)]
+    sound, finished = not reasons, [arm for arm in arms if _has_finished(arm)]
+    # results that differ are told whatever else is wrong
+    if finished:
+        reasons += _of_digests(config, [reference or finished[0], *finished])
+    if sound:
+        reasons += [*_of_identity([reference or arms[0], *arms]), *_of_plans(config, arms), *_of_power(arms)]
         reasons += _of_drift(config, arms)
     return CohortRecord(number=number, arms=tuple(arms), reasons=tuple(reasons))
 
 
 def judge_series(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> list[CohortRecord]:
     """The cohorts judged anew from their records; those that never got four arms stay as they are."""
-    complete = [cohort for cohort in cohorts if len(cohort.arms) == len(ORDER)]
-    reference = complete[0].arms[0] if complete else None
+    reference = reference_of(config, cohorts)
     return [
         judge_cohort(config, cohort.number, cohort.arms, reference) if len(cohort.arms) == len(ORDER) else cohort
         for cohort in cohorts
     ]
+
+
+def reference_of(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> ArmRecord | None:
+    """The arm whose results and sources all others must have: the first of a whole cohort that finished with its digests."""
+    arms = (arm for cohort in cohorts if len(cohort.arms) == len(ORDER) for arm in cohort.arms)
+    return next((arm for arm in arms if _has_finished(arm) and arm.digests.keys() >= set(config.digests)), None)
+
+
+def _has_finished(arm: ArmRecord) -> bool:
+    return arm.exit_code == 0 and not arm.timed_out and not arm.error
 
 
 def _of_arm(config: AbbaConfig, arm: ArmRecord) -> Iterator[Reason]:

@@ -18,7 +18,7 @@ DECODE_SCHEMA: dict[str, Any] = {
     "io_ms": pl.Float64,
     "readback_ms": pl.Float64,
     # bytes of records (not of windows) over the time in which any was on its way
-    "useful_gbps": pl.Float64,
+    "read_gbps": pl.Float64,
     # demanded and wasted bytes, records and pages, a token
     "demand_bytes": pl.Float64,
     "wasted_bytes": pl.Float64,
@@ -55,7 +55,7 @@ def decode_measures(events: pl.DataFrame) -> dict[str, float]:
         "ple_wait_ms": waited_ms("ple"),
         "io_ms": io_ns / NS_PER_MS / count,
         "readback_ms": total(inside.filter(kind="readback"), "duration_ns") / NS_PER_MS,
-        "useful_gbps": total(read, "logical_bytes") * count / GB / (io_ns / NS_PER_S) if io_ns else math.nan,
+        "read_gbps": total(read, "physical_bytes") * count / GB / (io_ns / NS_PER_S) if io_ns else math.nan,
         "demand_bytes": total(tickets, "logical_bytes") - wasted,
         "wasted_bytes": wasted,
         "misses": total(demands.filter(store="expert"), "misses"),

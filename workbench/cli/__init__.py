@@ -45,6 +45,10 @@ def run(tokens: list[str]) -> int:
         # whoever reads the output (head, less) has seen enough; nothing may be flushed into the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # a disk that is full, unreadable or broken: its words say what and where
+        print(f"workbench: {error}", file=sys.stderr)
+        return BadInput.exit_code
 
 
 def _command(tokens: list[str]) -> str:

@@ -37,7 +37,6 @@ def io(
     reader: Literal["uring", "pread", "best"] = "best",
     depths: Annotated[tuple[int, ...], Parameter(negative=(), consume_multiple=True)] = _DEPTHS,
     pairs: int = 7,
-    seconds: float = 1.0,
     pages: int = 100_000,
     file_bytes: str = "2GiB",
     seed: int = 0,
@@ -63,12 +62,10 @@ def io(
         Records in flight, one row each.
     pairs
         Repeats of each row; with fio a repeat is a pair.
-    seconds
-        Of one run.
     pages
         Pages of 4 KiB submitted in one batch, with 32 and with 256 at the disk; 0 leaves them out.
     file_bytes
-        Size of the probe file, a multiple of 8 MiB.
+        Size of the probe file, a multiple of 8 MiB; each run reads all of its records once.
     seed
         Of its content and of the order of reads.
     json
@@ -81,7 +78,7 @@ def io(
     from workbench.gates.traces import profile_geometry
     from workbench.paths import store_folder
 
-    _check(pairs, seconds, pages, depths)
+    _check(pairs, pages, depths)
     tool = f"{fio_version()}, {fio_engine()}" if against == "fio" else ""
     place, size = store_folder(profile).parent, parse_bytes(file_bytes)
     kind = _reader(reader)
@@ -92,17 +89,17 @@ def io(
         probe = Probe.on(path, layout, memory, seed)
         page_depths = _PAGE_DEPTHS if pages else ()
         if against == "fio":
-            rows = [records_against_fio(probe, kind, depth, pairs=pairs, seconds=seconds) for depth in depths]
+            rows = [records_against_fio(probe, kind, depth, pairs=pairs) for depth in depths]
             batches = [pages_against_fio(probe, kind, pages, depth, pairs=pairs) for depth in page_depths]
         else:
-            rows = [_records_alone(probe, kind, depth, pairs, seconds) for depth in depths]
+            rows = [_records_alone(probe, kind, depth, pairs) for depth in depths]
             batches = [_pages_alone(probe, kind, pages, depth, pairs) for depth in page_depths]
     _show(rows, batches, tool, json=json)
 
 
-def _check(pairs: int, seconds: float, pages: int, depths: Sequence[int]) -> None:
-    if pairs < 1 or seconds <= 0 or pages < 0 or not depths or min(depths) < 1:
-        raise BadInput("--pairs and --depths must be at least 1, --seconds above 0 and --pages not negative")
+def _check(pairs: int, pages: int, depths: Sequence[int]) -> None:
+    if pairs < 1 or pages < 0 or not depths or min(depths) < 1:
+        raise BadInput("--pairs and --depths must be at least 1 and --pages not negative")
 
 
 def _reader(name: str) -> str:
@@ -111,11 +108,11 @@ def _reader(name: str) -> str:
     return name if name != "best" else ("uring" if ring_refusal() is None else "pread")
 
 
-def _records_alone(probe: Any, kind: str, depth: int, repeats: int, seconds: float) -> dict[str, Any]:
+def _records_alone(probe: Any, kind: str, depth: int, repeats: int) -> dict[str, Any]:
     from workbench.analysis.storage import median_of, spread_of
     from workbench.gates.a_storage_cells import RECORD, Cell
 
-    runs = [probe.measure(Cell(reader=kind, size=RECORD, depth=depth), seconds) for _ in range(repeats)]
+    runs = [probe.read_all(Cell(reader=kind, size=RECORD, depth=depth)) for _ in range(repeats)]
     shown = ("bandwidth_gbps", "reads_per_s", "p50_us", "p99_us", "cpu_us_per_read")
     medians = {name: median_of([run[name] for run in runs]).value for name in shown}
     spread = spread_of([run["bandwidth_gbps"] for run in runs])

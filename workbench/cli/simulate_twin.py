@@ -149,8 +149,8 @@ def validate(
     if json:
         print_json("validate", {"folder": str(folder.path), **result.model_dump(mode="json")})
     else:
-        print_table([_run_row(row) for row in result.tables["runs"]], "live / twin")
-        print_table(rounded(result.tables["errors"]), "twin / live - 1")
+        print_table([_run_row(row) for row in result.tables["runs"]], "Live (evidence: last column) / twin (simulated)")
+        print_table(rounded(result.tables["errors"]), "Twin (simulated) / live - 1")
         print(f"\n**{result.verdict.outcome.value.upper()}** ({', '.join(result.verdict.codes)}). {result.verdict.summary}")
         print("\nRests on:\n" + "\n".join(f"- {condition}" for condition in result.verdict.conditions))
         print(f"\nresult folder: {folder.path}")
@@ -164,7 +164,7 @@ def _run_row(row: dict[str, Any]) -> dict[str, str]:
         name: f"{row[f'live_{column}']:.3g} / {row[f'twin_{column}']:.3g}"
         for name, column in (("hit rate", "hit_rate"), ("token, ms", "token_ms"), ("exposed wait, ms", "exposed_wait_ms"))
     }
-    return {**settings, "wave": row["wave"], "family": row["family"], **pairs}
+    return {**settings, "wave": row["wave"], "family": row["family"], **pairs, "evidence": row["live_evidence"]}
 
 
 def machines(*, seed: int = 0, json: bool = False) -> None:

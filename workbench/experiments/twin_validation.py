@@ -3,7 +3,7 @@
 The twin gets routes, settings, an envelope and stage times; it never sees a live run's events.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.stage_timing import Calibration, TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
 from workbench.experiments.trace import TraceConfig, trace_steps
-from workbench.geometry import FLASH_NEXT
 from workbench.paths import runs_folder, store_folder
 from workbench.plots.style import save_figure
 from workbench.plots.twin import error_figure
@@ -26,7 +25,7 @@ from workbench.runtime.sampling import SamplingConfig
 from workbench.runtime.store_cache import cache_limits
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
-from workbench.schema.envelopes import Envelope, load_envelope, slowed_name
+from workbench.schema.envelopes import Envelope, in_proportion, load_envelope
 from workbench.stores import open_store
 
 _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "question_answer")
@@ -60,7 +59,7 @@ class TwinValidationConfig(Config):
     envelopes: tuple[str, ...] = ("", "usb-10gbps")
     """Disks; empty: this one at its own speed. The others are emulated over cached files."""
     slowed: tuple[str, ...] = ("m5-pro-2tb",)
-    """Disks emulated so slowly that a record takes as long as one of Flash-Next; else compute hides reads of small records."""
+    """Disks emulated as much slower as records are smaller than Flash-Next's; else compute hides reads of small records."""
     cache_shares: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6)
     """Slots as shares of all records; every disk with every share is one live run."""
     policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
@@ -101,8 +100,8 @@ class TwinValidationConfig(Config):
 
 def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> RunFolder:
     """Runs every case live and in the twin; the folder holds all runs, the table of errors, a figure and the verdict."""
-    times = FLASH_NEXT.record_bytes / open_store(store_folder(config.profile)).geometry.record_bytes
-    names = (*config.envelopes, *(slowed_name(name, times) for name in config.slowed))
+    geometry = open_store(store_folder(config.profile)).geometry
+    names = (*config.envelopes, *(in_proportion(name, geometry) for name in config.slowed))
     disks = {name: load_envelope(name) if name else None for name in names}
     cases = list(config.cases(disks))
     folder = RunFolder.create(
@@ -122,8 +121,16 @@ def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> Run
 def _finish(config: TwinValidationConfig, rows: list[dict[str, Any]], folder: RunFolder) -> None:
     source = f"{config.profile}, {len(rows)} live runs"
     save_figure(error_figure(rows, config.max_error, source), folder.artifacts / "figures" / "errors.png")
-    verdict = judge_twin(rows, max_error=config.max_error, min_runs=config.min_runs, conditions=_CONDITIONS)
+    verdict = judge_twin(rows, max_error=config.max_error, min_runs=config.min_runs, conditions=_conditions(rows))
     folder.finish(verdict=verdict, tables={"errors": error_table(rows), "runs": rows})
+
+
+def _conditions(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    emulated = sum(row["live_evidence"] == Evidence.EMULATED for row in rows)
+    if not emulated:
+        return _CONDITIONS
+    own = f"{emulated} of {len(rows)} live runs are emulated by the disk model that the twin uses: only the others try that model"
+    return (*_CONDITIONS, own)
 
 
 def _run_case(
@@ -148,6 +155,7 @@ def _run_case(
         "wave": str(case.wave),
         **error_row(_decoded(live), twin),
         **measured,
+        "live_evidence": live.environment["evidence"],
         "run": live.path.name,
     }
 

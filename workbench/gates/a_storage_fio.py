@@ -18,7 +18,7 @@ from workbench.gates.a_storage_probe import Probe, open_kind, switching
 from workbench.readers import Read
 from workbench.units import GB, NS_PER_S, NS_PER_US, PAGE_BYTES, align_up
 
-_TIMEOUT_S = 120
+_TIMEOUT_S = 600
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
 """Gives fio's memory the huge pages that ours has (glibc 2.35): without them it read records half as fast."""
 _MISSING = (
@@ -58,7 +58,10 @@ def run_fio(path: Path, block_bytes: int, depth: int, limit: Sequence[str]) -> R
     """One run of fio. Raises UnmetPrerequisite with its own words when it refuses."""
     command = fio_command(path, block_bytes, depth, limit)
     huge = {**os.environ, "GLIBC_TUNABLES": _HUGE_PAGES}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, env=huge)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, env=huge)
+    except subprocess.TimeoutExpired:
+        raise UnmetPrerequisite(f"fio did not end within {_TIMEOUT_S} s: a smaller --file-bytes takes less") from None
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise UnmetPrerequisite(f"fio failed: {words[0] if words else f'exit status {done.returncode}'}")
@@ -121,16 +124,15 @@ def pair(count: int, ours: Callable[[], Rate], theirs: Callable[[], Rate]) -> Pa
     return pairs
 
 
-def records_against_fio(probe: Probe, reader: str, depth: int, *, pairs: int, seconds: float) -> dict[str, Any]:
-    """Records at one depth, our reader and fio for `seconds` each, `pairs` times."""
+def records_against_fio(probe: Probe, reader: str, depth: int, *, pairs: int) -> dict[str, Any]:
+    """All records of the file at one depth, by our reader and by fio, `pairs` times."""
     block = align_up(probe.layout.read_bytes(RECORD), PAGE_BYTES)
-    limit = ["--time_based", f"--runtime={seconds:g}s"]
 
     def ours() -> Rate:
-        row = probe.measure(Cell(reader=reader, size=RECORD, depth=depth), seconds)
+        row = probe.read_all(Cell(reader=reader, size=RECORD, depth=depth))
         return Rate(gbps=row["bandwidth_gbps"], reads_per_s=row["reads_per_s"])
 
-    both = pair(pairs, ours, lambda: run_fio(probe.path, block, depth, limit))
+    both = pair(pairs, ours, lambda: run_fio(probe.path, block, depth, []))
     return both.row(size=RECORD, read_bytes=block, reader=reader, depth=depth)
 
 

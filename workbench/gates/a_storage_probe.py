@@ -30,6 +30,8 @@ from workbench.units import GB, MIB, NS_PER_S, NS_PER_US
 _REGION_BYTES = 512 * MIB
 _WARM_BYTES = 64 * MIB
 _LANE = "expert"
+_ALL_S = 600.0
+"""Longer than any disk takes for a probe file."""
 _MOST_READS_PER_S = 300_000
 """More reads than any cell here makes; no more are prepared."""
 
@@ -168,7 +170,13 @@ class Probe:
 
     def measure(self, cell: Cell, seconds: float) -> dict[str, Any]:
         """A row: what was read and how long it took, the cache before the first read, the load's steps without and with reads."""
-        start, num_bytes = self._region(cell)
+        return self._run(cell, *self._region(cell), seconds)
+
+    def read_all(self, cell: Cell) -> dict[str, Any]:
+        """The same of a cold cell that reads the whole file once, in random order."""
+        return self._run(cell, 0, self.path.stat().st_size, _ALL_S)
+
+    def _run(self, cell: Cell, start: int, num_bytes: int, seconds: float) -> dict[str, Any]:
         most = int(_MOST_READS_PER_S * seconds) + 4 * cell.depth
         windows = self.layout.windows(cell.size, start, num_bytes, self.rng).first(most)
         cached = self._prepare(cell, start, num_bytes)

@@ -60,14 +60,14 @@ def _outcome(cohorts: Sequence[CohortRecord]) -> str:
 
 
 def _taken_over(folder: RunFolder) -> dict[str, str]:
-    """Comparisons that the newest unfinished run of this very stage had finished, by the words of their job."""
+    """Comparisons that the last run of this very stage had finished, if it did not come to its end, by the words of their job."""
     about = folder.environment
     stage = about["tags"].get("stage")
     root = folder.path.parent.parent
     runs = [run for run in list_runs(root, about["kind"]) if run.path != folder.path]
     unfinished = (Status.INTERRUPTED, Status.ABANDONED, Status.FAILED)
-    same = [run for run in runs if run.environment["tags"].get("stage") == stage and run.status in unfinished]
-    path = same[-1].artifacts / SERIES_NAME if same else None
+    newest = next((run for run in reversed(runs) if run.environment["tags"].get("stage") == stage), None)
+    path = newest.artifacts / SERIES_NAME if newest is not None and newest.status in unfinished else None
     done = json.loads(path.read_text()) if path is not None and path.exists() else {}
     return {words: place for words, place in done.items() if (root / place).is_dir()}
 

@@ -6,9 +6,8 @@ from pydantic import Field
 
 from workbench.gates.base import GateConfig
 from workbench.gates.traces import profile_geometry
-from workbench.geometry import FLASH_NEXT
 from workbench.paths import data_folder
-from workbench.schema.envelopes import slowed_name
+from workbench.schema.envelopes import in_proportion
 
 
 class OverlapConfig(GateConfig):
@@ -17,7 +16,7 @@ class OverlapConfig(GateConfig):
     envelopes: tuple[str, ...] = ()
     """Disks to emulate; empty: this disk at its own speed, for mini all of data/envelopes.
 
-    Those are slowed until a record of mini takes as long as one of Flash-Next: at their own speed compute hides every read.
+    Those are slowed in proportion to mini's records: at their own speed compute hides every read.
     """
     compare: tuple[str, ...] = ()
     """Comparisons to run, e.g. waves; empty: all. A clause whose comparison was left out stays open."""
@@ -41,7 +40,7 @@ class OverlapConfig(GateConfig):
     """Random completion orders that must leave the digests as they are."""
     faults: int = Field(default=20, ge=0)
     """Positions at which a single read goes wrong, and the digests must stay."""
-    overlap_rounds: int = Field(default=7, ge=1)
+    overlap_rounds: int = Field(default=21, ge=1)
     """Repeats of compute and reads alone and together; fewer than 6 give no interval."""
     overlap_seconds: float = Field(default=0.15, gt=0)
     """Of each of them alone."""
@@ -60,7 +59,7 @@ class OverlapConfig(GateConfig):
     min_split_ratio: float = 0.95
     """C.split (H4): bytes of records a second, components apart over whole records, must not be below this."""
     min_overlap: float = 0.5
-    """C.interference (H4): share of the shorter of compute and reads that both together hide must not be below this."""
+    """C.interference (H4): rates of compute and reads at once, each over its rate alone, sum less 1, must not be below this."""
     max_ple_wait: float = 0.05
     """C.ple_wait (H1): exposed wait for pages that were asked for early, over token time, must not be above this."""
     max_lane_cost: float = 0.01
@@ -79,8 +78,8 @@ class OverlapConfig(GateConfig):
         """Envelopes to emulate, in a smoke run the first alone; the empty name is this disk at its own speed."""
         found = self.envelopes or ("",)
         if not self.envelopes and self.profile == "mini":
-            times = FLASH_NEXT.record_bytes / profile_geometry(self.profile).record_bytes
-            found = tuple(slowed_name(path.stem, times) for path in sorted((data_folder() / "envelopes").glob("*.json")))
+            geometry, disks = profile_geometry(self.profile), sorted((data_folder() / "envelopes").glob("*.json"))
+            found = tuple(in_proportion(path.stem, geometry) for path in disks)
         return found[:1] if self.smoke else found
 
     @property

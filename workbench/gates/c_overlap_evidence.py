@@ -21,7 +21,7 @@ _SIDE_BY_SIDE = {
     "expert_wait_ms": "record wait ms",
     "ple_wait_ms": "page wait ms",
     "readback_ms": "read-back ms",
-    "useful_gbps": "records GB/s",
+    "read_gbps": "records GB/s",
 }
 
 
@@ -29,7 +29,7 @@ def arm_means(arms: pl.DataFrame, jobs: Sequence[Job]) -> pl.DataFrame:
     """One row a comparison, disk and arm, in the order of the jobs: means over the arms that count, over all where none does."""
     judged = arms.with_columns(some=pl.col("counts").any().over("disk", "comparison"))
     taken = judged.filter(pl.col("counts") | ~pl.col("some")).group_by("disk", "comparison", "arm")
-    counted = taken.agg(pl.col(_MEASURES).mean().fill_null(0.0).fill_nan(0.0), some=pl.col("some").first())
+    counted = taken.agg(pl.col(_MEASURES).mean().fill_nan(None), some=pl.col("some").first())
     order = pl.DataFrame(
         [
             {"disk": disk_words(job.disk), "comparison": job.comparison.name, "arm": arm, "setting": _words(job, value)}
@@ -77,7 +77,7 @@ def arm_table(means: pl.DataFrame) -> list[dict[str, Any]]:
     sides = {arm: means.filter(arm=arm) for arm in "AB"}
     rows = []
     for control, candidate in zip(sides["A"].iter_rows(named=True), sides["B"].iter_rows(named=True), strict=True):
-        row = {"disk": control["disk"], "comparison": control["comparison"]}
+        row = {"disk": control["disk"], "comparison": control["comparison"], "from cohorts that count": control["some"]}
         for measure, name in _SIDE_BY_SIDE.items():
             row |= {f"{name}, A": control[measure], f"{name}, B": candidate[measure]}
         rows.append(row)

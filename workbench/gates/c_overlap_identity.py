@@ -4,7 +4,7 @@ Runs are short, on a modelled disk and a virtual clock: only their digests count
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +65,8 @@ def check_identity(config: OverlapConfig) -> pl.DataFrame:
     text = encode(load_tokenizer(config.profile), config.prompt)
     prompts = {length: (text * length)[:length] for length in (_BLOCK, _TILE)}
     wanted = {length: _reference(config, plan, prompt) for length, prompt in prompts.items()}
-    reads: list[int] = []
-    _run_streamed(config, plan, prompts[_BLOCK], reads.append)
-    cases = [*_settings(config), *_orders(config), *_faults(config, len(set(reads)))]
+    num_reads = {split: _count_reads(config, plan | {"split_components": split}, prompts[_BLOCK]) for split in (False, True)}
+    cases = [*_settings(config), *_orders(config), *_faults(config, num_reads)]
     rows = []
     with progress("identity", len(cases)) as advance:
         for case in cases:
@@ -75,6 +74,12 @@ def check_identity(config: OverlapConfig) -> pl.DataFrame:
             rows.append((case.kind, case.words, *found))
             advance(1)
     return pl.DataFrame(rows, schema=IDENTITY_SCHEMA, orient="row")
+
+
+def _count_reads(config: OverlapConfig, settings: dict[str, Any], prompt: list[int]) -> int:
+    reads: list[int] = []
+    _run_streamed(config, settings, prompt, reads.append)
+    return len(set(reads))
 
 
 def _settings(config: OverlapConfig) -> Iterator[Case]:
@@ -100,13 +105,13 @@ def _late(delays_ns: np.ndarray) -> FaultOf:
     return lambda read: Fault(kind=FaultKind.DELAY, delay_ns=int(delays_ns[read % len(delays_ns)]))
 
 
-def _faults(config: OverlapConfig, num_reads: int) -> Iterator[Case]:
+def _faults(config: OverlapConfig, num_reads: Mapping[bool, int]) -> Iterator[Case]:
     """One read goes wrong, evenly spread over the run; the kinds take turns."""
     kinds = list(FaultKind)
     for number in range(config.faults):
-        position = number * num_reads // config.faults
-        kind = kinds[number % len(kinds)]
-        settings = {"split_components": number // len(kinds) % 2 == 1}
+        kind, split = kinds[number % len(kinds)], number // len(kinds) % 2 == 1
+        position = number * num_reads[split] // config.faults
+        settings = {"split_components": split}
         yield Case(kind="fault", words=f"{kind.value} at read {position}", settings=settings, fault_of=_once(position, kind))
 
 

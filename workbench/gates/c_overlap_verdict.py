@@ -89,7 +89,7 @@ def _of_disk(arms: pl.DataFrame, config: OverlapConfig, disk: str) -> Iterator[C
         (
             "C.split",
             "H4: bytes of records a second, components apart over whole",
-            estimates.rate_ratio(split, "useful_gbps", least),
+            estimates.rate_ratio(split, "read_gbps", least),
             ">=",
             config.min_split_ratio,
         ),
@@ -182,7 +182,7 @@ def conditions_of(found: Measures, config: OverlapConfig) -> list[str]:
         conditions.append(f"emulated disks, whose bytes come from the page cache: {disks}; no physical verdict")
         if not config.envelopes:
             conditions.append(
-                "each slowed until a record takes as long as one of Flash-Next; n-gram pages with it, so they wait longer"
+                "each slowed by as much as records are smaller than Flash-Next's; n-gram pages alike, so they wait longer"
             )
     else:
         conditions.append("cold store, read past the page cache")

@@ -39,7 +39,8 @@ def waterfall_figure(tokens: pl.DataFrame, evidence: Evidence, source: str) -> F
 def _stack(axes: Axes, rows: pl.DataFrame, parts: tuple[tuple[str, str, str], ...]) -> None:
     labels, left = rows["label"].to_list(), [0.0] * len(rows)
     for column, words, colour in parts:
-        values = rows[column].to_list()
+        # an arm that left no events has no bar
+        values = rows[column].fill_null(0.0).fill_nan(0.0).to_list()
         axes.barh(range(len(labels)), values, left=left, height=0.7, color=colour, label=words)
         left = [at + value for at, value in zip(left, values, strict=True)]
     axes.set_yticks(range(len(labels)), labels, fontsize=7)

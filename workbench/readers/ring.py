@@ -79,6 +79,8 @@ class Ring:
     def __init__(self, entries: int) -> None:
         """At most `entries` (rounded up to a power of two) between two calls of `enter`. Raises OSError when refused."""
         self._keep_gil, self._free_gil = _libraries()
+        self.stuck = False
+        """The kernel did not take all that was pushed: it must be asked again, no completion may come meanwhile."""
         params = ctypes.create_string_buffer(_PARAMS.size)
         self._descriptor = self._free_gil.syscall(_SETUP, entries, params)
         if self._descriptor < 0:
@@ -101,7 +103,6 @@ class Ring:
         self._sq_head, self._sq_tail, self._cq_head, self._cq_tail = heads
         self._tail = self._sq_tail.value
         self._sq_mask, self._cq_mask, self._first_cqe = num_sqes - 1, num_cqes - 1, cq[5]
-        self.num_completions = num_cqes
         struct.pack_into(f"={num_sqes}I", self._rings, sq[6], *range(num_sqes))
 
     @property
@@ -119,13 +120,15 @@ class Ring:
         self._tail = self._tail + count & 0xFFFFFFFF
 
     def enter(self, *, keep_gil: bool) -> None:
-        """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call."""
+        """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call, and it is `stuck`."""
         library = self._keep_gil if keep_gil else self._free_gil
+        self.stuck = False
         self._sq_tail.value = self._tail
         while (waiting := self._tail - self._sq_head.value & 0xFFFFFFFF) > 0:
             if library.syscall(_ENTER, self._descriptor, waiting, 0, 0, None, ctypes.c_size_t(0)) >= 0:
                 continue
             if (code := ctypes.get_errno()) in (errno.EAGAIN, errno.EBUSY):
+                self.stuck = True
                 return
             if code != errno.EINTR:
                 raise OSError(code, os.strerror(code))

@@ -20,7 +20,7 @@ from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.checks import Checker
 from workbench.readers.files import FileTable, failure, outcome, runs_of
 from workbench.readers.ring import ASYNC, LAST, OP_READ, OP_READV, Ring, chained, entry, ring_refusal
-from workbench.units import KIB, MIB, NS_PER_S, NS_PER_US
+from workbench.units import KIB, MIB, NS_PER_MS, NS_PER_S, NS_PER_US
 
 _SIGNAL = 0
 """Token of the read that waits for the checker; reads count from 1."""
@@ -38,6 +38,8 @@ _CHAIN_BYTES = 64 * KIB
 """Largest read in a chain; a large one takes so long that Python refills in time."""
 _MOST_ENTRIES = 16_384
 """Half of what Linux allows (`IORING_MAX_ENTRIES`)."""
+_RETRY_NS = NS_PER_MS
+"""How soon the kernel is asked again to take what it had no memory for."""
 _WATCH_S = 3e-4
 """How long the watcher leaves a poll in progress alone; stamps just after a poll are late by at most that."""
 
@@ -162,10 +164,15 @@ class UringReader(Reader):
                 if end_ns is not None and now_ns >= end_ns:
                     break
                 if now_ns >= spin_end_ns:
-                    self._ring.wait(None if end_ns is None else end_ns - now_ns, self._enough(missing))
+                    self._sleep(None if end_ns is None else end_ns - now_ns, self._enough(missing))
             done, self._done = self._done, []
         self._in_flight -= len(done)
         return done
+
+    def _sleep(self, timeout_ns: int | None = None, count: int = 1) -> None:
+        if self._ring.stuck:
+            timeout_ns = _RETRY_NS if timeout_ns is None else min(timeout_ns, _RETRY_NS)
+        self._ring.wait(timeout_ns, count)
 
     def _enough(self, missing: int) -> int:
         """Completions to sleep for: of what the kernel has half, so that it never runs dry; what is checked comes as one."""
@@ -180,7 +187,7 @@ class UringReader(Reader):
                 lane.waiting.clear()
                 lane.queued.clear()
             while any(lane.flying for lane in self._lanes.values()):
-                self._ring.wait()
+                self._sleep()
                 self._collect()
             self._flights.clear()
             self._closed = True
@@ -203,12 +210,16 @@ class UringReader(Reader):
             # whoever polls holds the lock and collects; a watcher that queued for it would hold it while it waits for the GIL
             while not self._lock.acquire(blocking=False):
                 time.sleep(_WATCH_S)
-            if not self._closed:
-                self._collect()
-            self._lock.release()
+            try:
+                if not self._closed:
+                    self._collect()
+            finally:
+                self._lock.release()
 
     def _collect(self) -> None:
         """Takes completions from the ring and refills the lanes."""
+        if self._ring.stuck:
+            self._ring.enter(keep_gil=True)
         if completions := self._ring.reap():
             now_ns = time.monotonic_ns()
             landed = self._land(completions)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Protocol, TypeVar
 
+from workbench.errors import BadInput
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock
 from workbench.scheduling.demand import Answer, Demand, Prediction
@@ -18,7 +19,7 @@ HANG_NS = 30 * NS_PER_S
 """A read that takes longer is given up and a demanded one starts anew: far above any disk's worst second."""
 
 
-class RequestFailed(RuntimeError):
+class RequestFailed(BadInput):
     """Demanded bytes could not be had; the request gives up, its committed state is untouched."""
 
 
@@ -173,7 +174,7 @@ class Transfer:
             return demand.missing(self.clock.now_ns(), keys, components)
         except Exception as error:
             where = f"{demand.store} bytes of layer {demand.event.layer}"
-            raise RequestFailed(f"{where} could not be read: {error}") from error
+            raise RequestFailed(f"{where} could not be read: {error}; `workbench verify` tells what else is damaged") from error
 
     def _collect(self, timeout_s: float, at_least: int = 1) -> None:
         done = self._reader.poll(timeout_s, at_least)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
+from workbench.geometry import FLASH_NEXT, Geometry
 from workbench.paths import data_folder
 
 
@@ -105,6 +106,11 @@ class Envelope(Config):
 def slowed_name(name: str, times: float) -> str:
     """Name of an envelope whose transfers take so many times as long, to six digits: `load_envelope` knows it."""
     return f"{name}-slowed-{times:g}"
+
+
+def in_proportion(name: str, geometry: Geometry) -> str:
+    """Name of a disk slowed by as much as records are smaller than Flash-Next's: they take as long, their padding apart."""
+    return slowed_name(name, FLASH_NEXT.record_bytes / geometry.record_bytes)
 
 
 def load_envelope(name: str) -> Envelope:
