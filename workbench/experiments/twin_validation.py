@@ -155,7 +155,7 @@ def _run_case(
         "wave": str(case.wave),
         **error_row(_decoded(live), twin),
         **measured,
-        "live_evidence": live.environment["evidence"],
+        "live_evidence": (Evidence.EMULATED if emulated else Evidence.PHYSICAL).value,
         "run": live.path.name,
     }
 
