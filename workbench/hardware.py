@@ -153,8 +153,8 @@ _NOT_RESIDENT = bytes(1 - (flag & 1) for flag in range(256))
 def prefer_huge_pages(start: int, num_bytes: int) -> None:
     """Puts memory of this process on pages of 2 MiB where the kernel has them (Linux); its content stays, nothing is promised.
 
-    An uncached read pins the pages that it fills and gives the disk a segment for each run of them: 660 pages of 4 KiB for a
-    record of 2.7 MB, 2 huge ones. On a disk of 2 GB/s that doubled the rate of such reads, fio's as ours, at a third of the CPU.
+    An uncached read pins the pages that it fills and gives the disk a segment for each run of them: 675 pages of 4 KiB for a
+    record of 2.7 MB, 2 or 3 huge ones. On a disk of 2 GB/s they doubled the rate of such reads, fio's too, at a third of the CPU.
 
     Args:
         start: address of the first byte.

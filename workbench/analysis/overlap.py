@@ -17,7 +17,7 @@ DECODE_SCHEMA: dict[str, Any] = {
     # at least one demanded record was on its way
     "io_ms": pl.Float64,
     "readback_ms": pl.Float64,
-    # bytes of records (not of windows) over the time in which any was on its way
+    # bytes that reads of records moved, padding to pages included, over the time in which any was on its way
     "read_gbps": pl.Float64,
     # demanded and wasted bytes, records and pages, a token
     "demand_bytes": pl.Float64,

@@ -57,7 +57,7 @@ class OverlapConfig(GateConfig):
     min_wave_gain: float = 0.02
     """C.waves (H4): what waves gain in tokens/s over a barrier, commands paid, must not be below this."""
     min_split_ratio: float = 0.95
-    """C.split (H4): bytes of records a second, components apart over whole records, must not be below this."""
+    """C.split (H4): bytes read a second, components apart over whole records, must not be below this."""
     min_overlap: float = 0.5
     """C.interference (H4): rates of compute and reads at once, each over its rate alone, sum less 1, must not be below this."""
     max_ple_wait: float = 0.05

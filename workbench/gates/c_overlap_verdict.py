@@ -88,7 +88,7 @@ def _of_disk(arms: pl.DataFrame, config: OverlapConfig, disk: str) -> Iterator[C
         ),
         (
             "C.split",
-            "H4: bytes of records a second, components apart over whole",
+            "H4: bytes read a second, components of records apart over whole",
             estimates.rate_ratio(split, "read_gbps", least),
             ">=",
             config.min_split_ratio,
