@@ -79,6 +79,15 @@ def test_a_null_series_whose_interval_is_wider_than_the_effect_shows_nothing(rat
     assert "a difference of 2.0% or more is not excluded" in result.verdict.summary
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_null_interval_may_leave_the_effect_on_neither_side(sign):
+    noise = tuple(1 + sign * each for each in (-0.08, -0.01, -0.05, 0.0))
+    result = end(series(1.0, noise=noise), change=[])
+    low, high = result.metrics["effect/ratio_low"] - 1, result.metrics["effect/ratio_high"] - 1
+    assert min(abs(low), abs(high)) < 0.02 < max(abs(low), abs(high))
+    assert result.verdict.outcome is Outcome.INCONCLUSIVE
+
+
 def test_too_few_cohorts_are_indicative_and_a_gain_needs_all_that_were_planned():
     assert end(series(1.1, 3)).verdict.codes == ("abba.indicative",)
     assert end(series(1.1, 1)).metrics["effect/ratio_low"] == pytest.approx(1.1)

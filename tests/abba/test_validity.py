@@ -155,3 +155,10 @@ def test_results_that_differ_are_told_whatever_else_is_wrong(failure):
     arms = [arm("1A", **failure), arm("2B"), arm("3B", **digests(state_digest="other")), arm("4A", **watched(other_cores=3.0))]
     found = {reason.code for reason in judge_cohort(CONFIG, 1, arms).reasons}
     assert {Code.STATE_DIFFERS, Code.COMPETITOR} < found
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_an_arm_that_failed_is_no_reference_though_it_left_digests(failure):
+    first = cohort("1A", **digests(output_digest="half"), **failure)
+    assert reference_of(CONFIG, [first]).name == "2B"
+    assert Code.OUTPUT_DIFFERS not in {reason.code for reason in first.reasons}

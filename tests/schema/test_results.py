@@ -1,6 +1,8 @@
+import errno
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +123,19 @@ def test_results_say_which_machine_and_versions_made_them(create):
     assert about["machine"]["digest"]
     assert about["versions"]["mlx"]
     assert isinstance(about["dirty"], bool)
+
+
+def test_a_full_disk_is_told_as_such_and_leaves_nothing_half_written(create, monkeypatch):
+    folder = create()
+
+    before = sorted(folder.path.iterdir())
+    monkeypatch.setattr(Path, "write_bytes", lambda path, content: full_disk(path))
+    with pytest.raises(OSError, match="No space left") as told, folder:
+        folder.finish()
+    assert told.value.errno == errno.ENOSPC
+    assert sorted(folder.path.iterdir()) == before
+
+
+def full_disk(path):
+    path.touch()
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))

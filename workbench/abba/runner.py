@@ -134,7 +134,9 @@ class _Runner:
         missing = self._config.cohorts - sum(cohort.valid for cohort in self._cohorts)
         if self._finished():
             return "that ends the series"
-        seconds = missing * len(ORDER) * sum(self._arm_s) / max(len(self._arm_s), 1)
+        if not self._arm_s:
+            return f"{missing} more valid ones are needed"
+        seconds = missing * len(ORDER) * sum(self._arm_s) / len(self._arm_s)
         return f"{missing} more valid ones take at least {seconds / 60:.1f} min"
 
     def _finish(self, status: Status) -> None:

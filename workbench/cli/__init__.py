@@ -19,10 +19,13 @@ app = App(
 
 def main() -> None:
     """Entry point: registers the commands, runs one, turns errors into one line and an exit status."""
-    from workbench.cli import commands
-
     words = sys.argv[1:]
-    commands.register(app, words[0] if words else None)
+    try:
+        from workbench.cli import commands
+
+        commands.register(app, words[0] if words else None)
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(run(words))
 
 

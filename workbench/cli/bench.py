@@ -12,10 +12,12 @@ from workbench.cli.groups import command_group
 from workbench.cli.output import print_json, print_table
 from workbench.cli.simulated import Settings, rounded
 from workbench.errors import BadInput
-from workbench.units import MIB, format_bytes, parse_bytes
+from workbench.units import MIB, PAGE_BYTES, format_bytes, parse_bytes
 
 _DEPTHS = (1, 4, 8, 16)
 _PAGE_DEPTHS = (32, 256)
+_MOST_DEPTH = 1024
+"""Far above what any disk gains from."""
 
 
 def register(app: App) -> None:
@@ -78,11 +80,15 @@ def io(
     from workbench.gates.traces import profile_geometry
     from workbench.paths import store_folder
 
-    _check(pairs, pages, depths)
+    _check(pairs, depths)
     tool = f"{fio_version()}, {fio_engine()}" if against == "fio" else ""
     place, size = store_folder(profile).parent, parse_bytes(file_bytes)
     kind = _reader(reader)
     layout = Layout.of(profile_geometry(profile))
+    if size < max(depths) * layout.window_bytes(RECORD):
+        raise BadInput(f"--file-bytes {file_bytes}: it must hold as many records as --depths keeps in flight, {max(depths)}")
+    if not 0 <= pages <= size // PAGE_BYTES:
+        raise BadInput(f"--pages {pages}: --file-bytes {file_bytes} hold 0 to {size // PAGE_BYTES:,}")
     memory = max(max(depths) * layout.window_bytes(RECORD), 16 * MIB)
     print(f"a probe file of {format_bytes(size)} in {place}, removed afterwards", file=sys.stderr)
     with probe_file(place, size, seed=seed) as path:
@@ -97,9 +103,9 @@ def io(
     _show(rows, batches, tool, json=json)
 
 
-def _check(pairs: int, pages: int, depths: Sequence[int]) -> None:
-    if pairs < 1 or pages < 0 or not depths or min(depths) < 1:
-        raise BadInput("--pairs and --depths must be at least 1 and --pages not negative")
+def _check(pairs: int, depths: Sequence[int]) -> None:
+    if pairs < 1 or not depths or min(depths) < 1 or max(depths) > _MOST_DEPTH:
+        raise BadInput(f"--pairs must be at least 1, --depths from 1 to {_MOST_DEPTH}")
 
 
 def _reader(name: str) -> str:

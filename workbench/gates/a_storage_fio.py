@@ -128,12 +128,16 @@ def records_against_fio(probe: Probe, reader: str, depth: int, *, pairs: int) ->
     """All records of the file at one depth, by our reader and by fio, `pairs` times."""
     block = align_up(probe.layout.read_bytes(RECORD), PAGE_BYTES)
 
+    rows: list[dict[str, Any]] = []
+
     def ours() -> Rate:
-        row = probe.read_all(Cell(reader=reader, size=RECORD, depth=depth))
-        return Rate(gbps=row["bandwidth_gbps"], reads_per_s=row["reads_per_s"])
+        rows.append(probe.read_all(Cell(reader=reader, size=RECORD, depth=depth)))
+        return Rate(gbps=rows[-1]["bandwidth_gbps"], reads_per_s=rows[-1]["reads_per_s"])
 
     both = pair(pairs, ours, lambda: run_fio(probe.path, block, depth, []))
-    return both.row(size=RECORD, read_bytes=block, reader=reader, depth=depth)
+    # small records lie across pages, so that windows of ours are longer than fio's blocks
+    ours_bytes = round(rows[-1]["physical_bytes"] / rows[-1]["reads"])
+    return both.row(size=RECORD, ours_read_bytes=ours_bytes, fio_read_bytes=block, reader=reader, depth=depth)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +188,6 @@ def _cpu_s() -> tuple[float, float]:
 
 def pages_against_fio(probe: Probe, reader: str, pages: int, depth: int, *, pairs: int) -> dict[str, Any]:
     """So many pages in one batch, our reader and fio in turn."""
-    pages = min(pages, probe.path.stat().st_size // PAGE_BYTES)
     batches: list[Batch] = []
 
     def ours() -> Rate:

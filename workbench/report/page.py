@@ -13,6 +13,7 @@ from workbench import __version__
 from workbench.gates import GATES, find_gate
 from workbench.gates.overview import criterion_row, overview_rows
 from workbench.markdown import format_cell
+from workbench.paths import write_atomically
 from workbench.report.figures import COLOURS, cohort_plot, token_bar
 from workbench.report.runs import Run, newest, read_runs
 from workbench.report.unproven import GATE_LETTERS, unproven
@@ -36,9 +37,7 @@ _COHORT_COLUMNS = ("cohort", "1A", "2B", "3B", "4A", "ratio", "control_drift", "
 def write_report(root: Path, out: Path, *, profile: str = "mini", claims: Sequence[str] = ()) -> Path:
     """Writes the page for everything under `root` to `out`, and returns it; arguments are those of `render`."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(out.name + ".part")
-    part.write_text(render(root, profile=profile, claims=claims), encoding="utf-8")
-    part.replace(out)
+    write_atomically(out, render(root, profile=profile, claims=claims).encode())
     return out
 
 

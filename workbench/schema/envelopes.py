@@ -129,4 +129,4 @@ def load_envelope(name: str) -> Envelope:
     return envelope.slowed(float(slowed["times"])) if slowed else envelope
 
 
-_SLOWED = re.compile(r"(?P<name>.+)-slowed-(?P<times>0*[1-9]\d*(\.\d+)?)")
+_SLOWED = re.compile(r"(?P<name>.+)-slowed-(?P<times>(?=.*[1-9])\d{1,6}(\.\d{1,6})?)", re.ASCII)

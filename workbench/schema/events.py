@@ -1,6 +1,7 @@
 """Raw events of a run: one wide parquet table. Times are int64 monotonic nanoseconds of the process that made them."""
 
 import functools
+import io
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from workbench.errors import BadInput
+from workbench.paths import write_atomically
 
 EVENTS_VERSION = 1
 
@@ -93,9 +95,10 @@ class EventLog:
 
     def write(self, path: Path) -> None:
         """Writes `events.parquet`, atomically."""
-        part = path.with_suffix(".part")
-        self.frame().write_parquet(part, metadata={"events_version": str(EVENTS_VERSION)})
-        part.replace(path)
+        # polars has an error of its own for a full disk, so it writes to memory
+        content = io.BytesIO()
+        self.frame().write_parquet(content, metadata={"events_version": str(EVENTS_VERSION)})
+        write_atomically(path, content.getvalue())
 
 
 def read_events(path: Path) -> pl.DataFrame:

@@ -4,6 +4,7 @@ Configuration and environment are on disk before the first read of a run; `resul
 folder without one is a run that did not finish. Anything that makes results writes such a folder and `tracking` files it.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -22,6 +23,7 @@ from pydantic import Field
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.hardware import machine
+from workbench.paths import write_atomically
 from workbench.schema.events import EventLog
 from workbench.schema.metrics import check_metric_names
 from workbench.schema.verdicts import Verdict
@@ -123,10 +125,8 @@ def _git(*arguments: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON atomically (temporary name, then rename)."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1) + "\n")
-    part.replace(path)
+    """Writes JSON atomically."""
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 class RunFolder:
@@ -250,7 +250,9 @@ class RunFolder:
         if error is None or self.result is not None:
             return
         status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-        self.finish(status=status, error=f"{type(error).__name__}: {error}".splitlines()[0])
+        # a disk that failed the run may fail its record too; what is told is the first error
+        with contextlib.suppress(OSError):
+            self.finish(status=status, error=f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _alive(pid: int, started_unix_s: float | None) -> bool:

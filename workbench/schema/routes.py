@@ -1,11 +1,13 @@
 """Route traces: one row a token and layer, the native router's choice in rank order."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from workbench.errors import BadInput
+from workbench.paths import write_atomically
 
 ROUTES_VERSION = 1
 
@@ -38,9 +40,9 @@ def write_routes(frame: pl.DataFrame, path: Path, *, num_layers: int, num_expert
         "num_experts": str(num_experts),
         "top_k": str(top_k),
     }
-    part = path.with_suffix(".part")
-    frame.write_parquet(part, metadata=metadata)
-    part.replace(path)
+    content = io.BytesIO()
+    frame.write_parquet(content, metadata=metadata)
+    write_atomically(path, content.getvalue())
 
 
 def read_routes(path: Path) -> tuple[pl.DataFrame, dict[str, int]]:
