@@ -13,6 +13,7 @@ from workbench.gates.c_overlap_identity import check_identity
 from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
 from workbench.gates.c_overlap_showcase import too_slow
+from workbench.readers import FaultKind
 from workbench.runtime.transfer import RequestFailed
 from workbench.schema import Evidence, RunFolder, Status
 from workbench.schema.results import write_json
@@ -171,6 +172,16 @@ def test_identity_tries_every_width_order_and_fault_and_finds_the_one_that_diffe
     assert wrong["case"][1].startswith("hang at read")
     orders = [kinds for _, kinds in decoded["runs"] if len(kinds) > 1]
     assert [set(kinds) for kinds in orders] == [{"delay"}] * 3
+
+
+def test_faults_reach_as_far_as_reads_do_whether_records_are_whole_or_apart():
+    kinds = len(FaultKind)
+    cases = list(c_overlap_identity._faults(OverlapConfig(faults=2 * kinds), {False: 100, True: 1000}))
+    places = [(case.settings["split_components"], int(case.words.split()[-1])) for case in cases]
+    assert [split for split, _ in places] == [False] * kinds + [True] * kinds
+    assert max(at for split, at in places if not split) < 100
+    assert min(at for split, at in places if split) == 500
+    assert max(at for split, at in places if split) > 900
 
 
 def test_hits_are_resolved_on_the_device_only_where_records_are_small():

@@ -27,6 +27,7 @@ from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.flow import Views
 from workbench.runtime.prefill import Mode, Prefill
 from workbench.schema import EventLog, Evidence, RunFolder
+from workbench.schema.parquet import write_parquet
 from workbench.units import GB, GIB, NS_PER_S, NS_PER_US
 
 TABLE_NAME = "modes.parquet"
@@ -226,7 +227,7 @@ def run_modes(config: ModesConfig, *, root: Path | None = None) -> RunFolder:
     )
     with folder:
         runs = measure_modes(config)
-        runs.passes.write_parquet(folder.artifacts / TABLE_NAME)
+        write_parquet(runs.passes, folder.artifacts / TABLE_NAME)
         rates = runs.rates
         tags = {
             "sparse_bytes_per_s": f"{rates.sparse_bytes_per_s:.0f}",

@@ -20,6 +20,7 @@ from workbench.paths import runs_folder
 from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_routes
 from workbench.schema.envelopes import load_envelope
+from workbench.schema.parquet import write_parquet
 from workbench.simulate import planted
 from workbench.simulate.events import route_events, route_frame
 from workbench.simulate.passes import in_turns, passes
@@ -117,7 +118,7 @@ def simulate_misses(config: MissesConfig, root: Path | None = None) -> RunFolder
     )
     with folder:
         rows = misses_table(routes, config)
-        pl.DataFrame(rows).write_parquet(folder.artifacts / "misses.parquet")
+        write_parquet(pl.DataFrame(rows), folder.artifacts / "misses.parquet")
         folder.finish(tables={"misses": rows}, tags={"routes": config.routes.source})
     return folder
 

@@ -23,6 +23,7 @@ from workbench.progress import progress
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.envelopes import load_envelope
+from workbench.schema.parquet import write_parquet
 from workbench.schema.results import write_json
 from workbench.simulate.prefetchers import PrefetchConfig
 from workbench.simulate.twin import TwinConfig
@@ -83,7 +84,7 @@ def run_sweep(config: SweepConfig, root: Path | None = None) -> RunFolder:
         trusted = trust(root, routes.profile)
         found = _run_points(points, config.workers, folder.artifacts / "points", earlier)
         rows = [row | _speeds(trusted, row["tokens_per_s"]) for row in found]
-        pl.DataFrame(rows).write_parquet(folder.artifacts / TABLE_NAME)
+        write_parquet(pl.DataFrame(rows), folder.artifacts / TABLE_NAME)
         folder.finish(tables={"sweep": rows}, tags={"routes": config.routes.source, "twin": trusted.statement})
     return folder
 

@@ -24,6 +24,7 @@ from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Engine, Session, generate
 from workbench.runtime.step import Step
 from workbench.schema import ROUTE_SCHEMA, Evidence, RunFolder, write_routes
+from workbench.schema.parquet import write_parquet
 
 ROUTES_NAME = "routes.parquet"
 _PARTS_NAME = "parts"
@@ -155,9 +156,7 @@ def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prom
         recorder = RouteRecorder(prompt)
         for _ in _decode(config, engine, tokenizer, request, prompt, recorder):
             yield 1
-        unfinished = part.with_suffix(".part")
-        recorder.frame().write_parquet(unfinished)
-        unfinished.replace(part)
+        write_parquet(recorder.frame(), part)
 
 
 def _decode(

@@ -26,6 +26,7 @@ from workbench.runtime.store_cache import cache_limits
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
 from workbench.schema.envelopes import Envelope, in_proportion, load_envelope
+from workbench.schema.parquet import write_parquet
 from workbench.stores import open_store
 
 _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "question_answer")
@@ -112,7 +113,7 @@ def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> Run
         for number, case in enumerate(cases):
             rows.append(_run_case(config, case, number, folder, disks[case.envelope]))
             # an interrupted validation keeps the rows that it has
-            pl.DataFrame(rows).write_parquet(folder.artifacts / "runs.parquet")
+            write_parquet(pl.DataFrame(rows), folder.artifacts / "runs.parquet")
             advance(1)
         _finish(config, rows, folder)
     return folder

@@ -28,6 +28,7 @@ from workbench.hardware import filesystem_identity, machine
 from workbench.paths import store_folder
 from workbench.schema import Evidence, RunFolder
 from workbench.schema.envelopes import Envelope, Measured
+from workbench.schema.parquet import write_parquet
 from workbench.schema.results import write_json
 from workbench.units import KIB, MIB, NS_PER_S, format_bytes
 
@@ -76,8 +77,8 @@ def _say(line: str) -> None:
 def _save_runs(walk: Walk, folder: RunFolder) -> None:
     """Every run and pass so far as tables, runs as events too; also when the walk was interrupted."""
     (folder.artifacts / "tables").mkdir(exist_ok=True)
-    walk.runs.write_parquet(folder.artifacts / "tables" / "runs.parquet")
-    pl.DataFrame(walk.passes).write_parquet(folder.artifacts / "tables" / "passes.parquet")
+    write_parquet(walk.runs, folder.artifacts / "tables" / "runs.parquet")
+    write_parquet(pl.DataFrame(walk.passes), folder.artifacts / "tables" / "passes.parquet")
     for row in walk.rows:
         folder.events.add(
             row["start_ns"],
@@ -103,7 +104,7 @@ def _findings(
     write_json(folder.artifacts / ENVELOPE_NAME, envelope.model_dump(mode="json"))
     made = made_tables(runs, passes, envelope)
     for name, table in made.items():
-        table.write_parquet(folder.artifacts / "tables" / f"{name}.parquet")
+        write_parquet(table, folder.artifacts / "tables" / f"{name}.parquet")
     save_figures(made, runs, f"{config.profile}, {format_bytes(config.file_bytes)} file", folder.artifacts / "figures")
     filesystem = filesystem_identity(store_folder(config.profile))
     return Findings(

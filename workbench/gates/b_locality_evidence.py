@@ -8,6 +8,7 @@ import polars as pl
 
 from workbench.analysis.locality_tables import HOT_SHARE
 from workbench.analysis.misses import curve_by_capacity
+from workbench.schema.parquet import write_parquet
 
 
 def save_evidence(made: Mapping[str, pl.DataFrame], *, at_fraction: float, max_acceptance: float, source: str, to: Path) -> None:
@@ -31,7 +32,7 @@ def save_evidence(made: Mapping[str, pl.DataFrame], *, at_fraction: float, max_a
         save_figure(figure, to / "figures" / f"{name}.png")
     (to / "tables").mkdir(exist_ok=True)
     for name, table in made.items():
-        table.write_parquet(to / "tables" / f"{name}.parquet")
+        write_parquet(table, to / "tables" / f"{name}.parquet")
 
 
 def shown_tables(made: Mapping[str, pl.DataFrame]) -> dict[str, list[dict[str, Any]]]:

@@ -13,6 +13,7 @@ from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import Job, disk_words
 from workbench.gates.c_overlap_verdict import TABLES, Measures, outcome_by_disk
 from workbench.schema import Criterion, Evidence
+from workbench.schema.parquet import write_parquet
 from workbench.units import GB
 
 _MEASURES = tuple(DECODE_SCHEMA)
@@ -150,7 +151,7 @@ def save_evidence(found: Measures, jobs: Sequence[Job], config: OverlapConfig, e
 
     (artifacts / "tables").mkdir(exist_ok=True)
     for name in TABLES:
-        getattr(found, name).write_parquet(artifacts / "tables" / f"{name}.parquet")
+        write_parquet(getattr(found, name), artifacts / "tables" / f"{name}.parquet")
     means = arm_means(found.arms, jobs)
     first = disk_words(jobs[0].disk)
     figures = {

@@ -1,7 +1,6 @@
 """Raw events of a run: one wide parquet table. Times are int64 monotonic nanoseconds of the process that made them."""
 
 import functools
-import io
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.paths import write_atomically
+from workbench.schema.parquet import write_parquet
 
 EVENTS_VERSION = 1
 
@@ -95,10 +94,7 @@ class EventLog:
 
     def write(self, path: Path) -> None:
         """Writes `events.parquet`, atomically."""
-        # polars has an error of its own for a full disk, so it writes to memory
-        content = io.BytesIO()
-        self.frame().write_parquet(content, metadata={"events_version": str(EVENTS_VERSION)})
-        write_atomically(path, content.getvalue())
+        write_parquet(self.frame(), path, {"events_version": str(EVENTS_VERSION)})
 
 
 def read_events(path: Path) -> pl.DataFrame:

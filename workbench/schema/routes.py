@@ -1,13 +1,12 @@
 """Route traces: one row a token and layer, the native router's choice in rank order."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.paths import write_atomically
+from workbench.schema.parquet import write_parquet
 
 ROUTES_VERSION = 1
 
@@ -40,9 +39,7 @@ def write_routes(frame: pl.DataFrame, path: Path, *, num_layers: int, num_expert
         "num_experts": str(num_experts),
         "top_k": str(top_k),
     }
-    content = io.BytesIO()
-    frame.write_parquet(content, metadata=metadata)
-    write_atomically(path, content.getvalue())
+    write_parquet(frame, path, metadata)
 
 
 def read_routes(path: Path) -> tuple[pl.DataFrame, dict[str, int]]:
