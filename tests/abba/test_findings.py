@@ -28,7 +28,7 @@ def cohort(series, bytes_b, reasons=()):
             where = {"request": 0, "phase": "decode", "position": position}
             size = bytes_b if name[-1] == "B" else 1000
             folder.events.add(position, "ticket", store="expert", outcome="used_late", logical_bytes=size, **where)
-            folder.events.add(position, "token", value=1.0, **where)
+            folder.events.add(position, "token", committed_tokens=1, **where)
         folder.finish()
         place = str(folder.path.relative_to(series.path))
         arms.append(ArmRecord(name=name, exit_code=0, started_ns=0, duration_s=1, value=1.0, watch=WATCH, folder=place))

@@ -36,7 +36,7 @@ def run_events(
         latency = int(1_000_000 * random.lognormal(0, 0.3) * (slowed if beside else 1.0))
         add_ticket(log, start + 1, where, latency, "exact", "used_late")
         log.add(start, "wait", duration_ns=wait_ns, guarded=guarded, consumed=consumed, **where)
-        log.add(start + TOKEN_NS, "token", duration_ns=TOKEN_NS, value=1.0, **where | {"store": None, "layer": None})
+        log.add(start + TOKEN_NS, "token", duration_ns=TOKEN_NS, committed_tokens=1, **where | {"store": None, "layer": None})
     return log.frame()
 
 

@@ -12,7 +12,7 @@ def planted():
     """Tokens end at 100, 110 and 120 ms; what lies before the first end, and what is not decode, does not count."""
     log = EventLog()
     for end in (100, 110, 120):
-        log.add(end * MS, "token", phase="decode", duration_ns=9 * MS, value=1.0)
+        log.add(end * MS, "token", phase="decode", duration_ns=9 * MS, committed_tokens=1)
     for at, phase in ((95, "decode"), (101, "decode"), (111, "decode"), (112, "prefill")):
         log.add(at * MS, "wait", phase=phase, store="expert", duration_ns=2 * MS)
         log.add(at * MS, "readback", phase=phase, duration_ns=MS)
@@ -60,14 +60,14 @@ def test_measures_count_the_intervals_between_decoded_tokens():
 
 def test_a_run_of_one_token_measures_nothing():
     log = EventLog()
-    log.add(MS, "token", phase="decode", duration_ns=MS, value=1.0)
+    log.add(MS, "token", phase="decode", duration_ns=MS, committed_tokens=1)
     assert all(math.isnan(value) for value in decode_measures(log.frame()).values())
 
 
 def test_without_reads_there_is_no_rate():
     log = EventLog()
     for end in (1, 2):
-        log.add(end * MS, "token", phase="decode", duration_ns=MS, value=1.0)
+        log.add(end * MS, "token", phase="decode", duration_ns=MS, committed_tokens=1)
     measures = decode_measures(log.frame())
     assert math.isnan(measures.pop("read_gbps"))
     assert measures == {"token_ms": 1.0, **dict.fromkeys(measures.keys() - {"token_ms"}, 0.0)}

@@ -14,9 +14,9 @@ def a_run() -> pl.DataFrame:
     """Prefill of 10 tokens in 20 ms, then three tokens 10 ms apart; one expert read of 4 ms, half of it exposed."""
     log = EventLog()
     log.add(0, "mark", name="request_start", request=0)
-    log.add(20 * MS, "token", request=0, phase="prefill", duration_ns=20 * MS, value=10.0)
+    log.add(20 * MS, "token", request=0, phase="prefill", duration_ns=20 * MS, committed_tokens=10)
     for i in range(3):
-        log.add((21 + 10 * i) * MS, "token", request=0, phase="decode", position=10 + i, duration_ns=10 * MS, value=1.0)
+        log.add((21 + 10 * i) * MS, "token", request=0, phase="decode", position=10 + i, duration_ns=10 * MS, committed_tokens=1)
     log.add(25 * MS, "demand", phase="decode", store="expert", layer=0, hits=8, joined=0, misses=2, logical_bytes=1000)
     for ready_ms in (28, 29):
         log.add(
@@ -53,7 +53,7 @@ def test_figures_follow_from_the_events() -> None:
 
 def test_unused_predictions_are_wasted_not_demanded() -> None:
     log = EventLog()
-    log.add(5, "token", request=0, phase="decode", value=1.0)
+    log.add(5, "token", request=0, phase="decode", committed_tokens=1)
     for outcome in ("used_on_time", "unused"):
         log.add(
             1, "ticket", phase="decode", store="expert", intent="predicted", outcome=outcome, submit_ns=1, ready_ns=2,
@@ -83,7 +83,7 @@ def test_a_read_that_was_given_up_moved_bytes_and_has_no_latency(others: int) ->
 
 def test_one_token_has_no_decode_rate_and_no_series() -> None:
     log = EventLog()
-    log.add(5, "token", request=0, phase="decode", value=1.0)
+    log.add(5, "token", request=0, phase="decode", committed_tokens=1)
     assert "e2e/decode_tps" not in run_metrics(log.frame())
     assert token_series(log.frame()) == {}
 
@@ -92,7 +92,7 @@ def test_rates_do_not_span_requests() -> None:
     log = EventLog()
     for request, times in ((0, (0, 10, 20)), (1, (1000, 1010, 1020))):
         for t_ms in times:
-            log.add(t_ms * MS, "token", request=request, phase="decode", value=1.0)
+            log.add(t_ms * MS, "token", request=request, phase="decode", committed_tokens=1)
     assert run_metrics(log.frame())["e2e/decode_tps"] == pytest.approx(100.0)
 
 
@@ -122,7 +122,7 @@ def test_what_lies_between_two_turns_is_no_tokens_time() -> None:
         log.add(start_ms * MS, "mark", name="request_start", request=request)
         for i in range(3):
             ends = (start_ms + 20 + 10 * i) * MS
-            log.add(ends, "token", request=request, phase="decode", position=i, duration_ns=10 * MS, value=1.0)
+            log.add(ends, "token", request=request, phase="decode", position=i, duration_ns=10 * MS, committed_tokens=1)
     metrics = run_metrics(log.frame())
     assert metrics["e2e/decode_tps"] == pytest.approx(100.0)
     assert metrics["e2e/tpot_p95_ms"] == pytest.approx(10.0)
@@ -180,7 +180,7 @@ def test_used_predictions_are_a_share_of_all() -> None:
 
 def test_host_time_is_what_neither_waits_nor_evaluates() -> None:
     log = EventLog()
-    log.add(20 * MS, "token", request=0, phase="decode", duration_ns=20 * MS, value=1.0)
+    log.add(20 * MS, "token", request=0, phase="decode", duration_ns=20 * MS, committed_tokens=1)
     log.add(1 * MS, "readback", phase="decode", duration_ns=5 * MS)
     log.add(7 * MS, "evaluate", phase="decode", duration_ns=4 * MS)
     log.add(11 * MS, "wait", phase="decode", store="expert", duration_ns=3 * MS)

@@ -14,11 +14,11 @@ from workbench.analysis.timeline import (
     TOKEN,
     UNSEEN,
     WAIT,
-    choose_token,
-    decoded_tokens,
+    choose_pass,
     exposed_waits,
     free_intervals,
     lanes_of,
+    numbered_passes,
     token_spans,
 )  # fmt: skip
 from workbench.analysis.trace_events import trace_document
@@ -32,9 +32,9 @@ TOP = {"request": 0, "phase": "decode"}
 def planted(attribution=True):
     """Prefill until 100 us, then tokens of 100, 300 and 200 us. The second reads two records and a page, two layers deep."""
     log = EventLog()
-    log.add(100 * US, "token", request=0, phase="prefill", duration_ns=100 * US, value=8.0)
+    log.add(100 * US, "token", request=0, phase="prefill", duration_ns=100 * US, committed_tokens=8)
     for end, took in ((200, 100), (500, 290), (700, 200)):
-        log.add(end * US, "token", **TOP, position=end, duration_ns=took * US, value=1.0)
+        log.add(end * US, "token", **TOP, position=end, duration_ns=took * US, committed_tokens=1)
     for layer, (start, end) in enumerate(((230, 240), (380, 390))):
         log.add(start * US, "readback", **TOP, layer=layer, duration_ns=(end - start) * US)
     read(log, 17, 240, 250, 300, 310, layer=0)
@@ -70,7 +70,7 @@ def wait(log, start, end, *, phase="decode", **columns):
 
 
 def spans_of(events, number=2):
-    return token_spans(events, choose_token(decoded_tokens(events), number), num_experts=16)
+    return token_spans(events, choose_pass(numbered_passes(events), number), num_experts=16)
 
 
 def rows(spans, track):
@@ -79,20 +79,20 @@ def rows(spans, track):
 
 
 def test_tokens_follow_each_other_and_the_median_one_is_chosen():
-    tokens = decoded_tokens(planted())
+    tokens = numbered_passes(planted())
     assert tokens.select("number", "start_ns", "end_ns").rows() == [
         (1, 100 * US, 200 * US), (2, 200 * US, 500 * US), (3, 500 * US, 700 * US),
     ]  # fmt: skip
-    assert choose_token(tokens, None)["number"] == 3
+    assert choose_pass(tokens, None)["number"] == 3
     with pytest.raises(BadInput, match="no token 4: the run has decoded tokens 1 to 3"):
-        choose_token(tokens, 4)
+        choose_pass(tokens, 4)
     with pytest.raises(BadInput, match="decoded nothing"):
-        choose_token(tokens.clear(), None)
+        choose_pass(tokens.clear(), None)
 
 
 def test_the_first_token_of_a_run_without_prefill_starts_with_its_pass():
     events = planted().filter(phase="decode")
-    assert decoded_tokens(events)["start_ns"][0] == 100 * US
+    assert numbered_passes(events)["start_ns"][0] == 100 * US
 
 
 def test_a_token_has_its_waits_readbacks_and_tickets_and_nothing_of_its_neighbours():
@@ -113,7 +113,7 @@ def test_a_token_has_its_waits_readbacks_and_tickets_and_nothing_of_its_neighbou
 def test_a_read_that_began_with_an_earlier_token_is_cut_to_this_one():
     log = EventLog()
     for end in (100, 200):
-        log.add(end * US, "token", **TOP, duration_ns=100 * US)
+        log.add(end * US, "token", **TOP, duration_ns=100 * US, committed_tokens=1)
     read(log, 3, 60, 70, 130, 140, layer=0)
     spans = spans_of(log.frame())
     phases = spans.filter(track="expert reads").sort("end_ns", "phase").select("phase", "start_ns", "end_ns").rows()
@@ -143,14 +143,14 @@ def test_without_an_attribution_run_there_are_no_stages():
 
 def test_exposed_waits_are_told_by_layer_and_class():
     events = planted()
-    of_token = exposed_waits(events, choose_token(decoded_tokens(events), 2))
+    of_token = exposed_waits(events, choose_pass(numbered_passes(events), 2))
     assert of_token.select("layer", "store", "waits", "wait_ms", "share").rows() == [
         (0, "expert", 2.0, pytest.approx(0.06), pytest.approx(6 / 7)), (1, "ple", 1.0, pytest.approx(0.01), pytest.approx(1 / 7)),
     ]  # fmt: skip
     mean = exposed_waits(events)
     assert mean["wait_ms"].to_list() == [pytest.approx(0.07 / 3), pytest.approx(0.01 / 3)]
     assert mean["share"].sum() == pytest.approx(1.0)
-    nothing = exposed_waits(events, choose_token(decoded_tokens(events), 3))
+    nothing = exposed_waits(events, choose_pass(numbered_passes(events), 3))
     assert nothing.is_empty()
 
 

@@ -26,7 +26,7 @@ def a_run(
             sizes = {"logical_bytes": 10**6, "physical_bytes": 10**6, "value": calls}
             log.add(start_ns, "ticket", phase="decode", store="expert", intent="exact", outcome="used_late", **sizes)
         log.add(start_ns + 1, "wait", phase="decode", store="expert", layer=0, duration_ns=int(wait_ms * MS))
-        log.add(start_ns + int(interval_ms * MS) - 1, "token", phase="decode", position=token, value=1.0)
+        log.add(start_ns + int(interval_ms * MS) - 1, "token", phase="decode", position=token, committed_tokens=1)
     return log.frame()
 
 

@@ -36,7 +36,7 @@ def test_figures_are_those_of_decoded_tokens():
             log.add(0, "demand", store="ple", layer=0, hits=1, joined=0, misses=15, **at)
             log.add(0, "wait", store="expert", layer=0, duration_ns=3_000_000 * scale, **at)
             log.add(0, "wait", store="ple", layer=0, duration_ns=1_000_000, **at)
-            log.add(0, "token", duration_ns=10_000_000 * scale, value=1.0, **at)
+            log.add(0, "token", duration_ns=10_000_000 * scale, committed_tokens=1, **at)
     assert decoded(log.frame()) == Decoded(hit_rate=0.6, token_ms=10.0, exposed_wait_ms=4.0, misses=3.0)
 
 

@@ -62,28 +62,21 @@ def transformers_arm() -> Step:
 
 def resident_arm() -> Step:
     """This workbench's model on stacked checkpoint tensors."""
-    import mlx.core as mx
+    from workbench.runtime.resident_engine import ResidentEngine
+    from workbench.runtime.session import Session
+    from workbench.schema import EventLog
 
-    from workbench.runtime.forward import forward, prefill
-    from workbench.runtime.resident import load_resident
-
-    model, experts, rows = load_resident(FOLDER)
-    state = model.new_state()
-    prefill(model, experts, rows, state, prompt())
-
-    def step(token: int) -> int:
-        logits = forward(model, experts, rows, state, np.array([token]))
-        return int(mx.argmax(logits[-1]).item())
-
-    return step
+    session = Session(ResidentEngine(FOLDER, EventLog()))
+    session.prefill(prompt())
+    return lambda token: int(session.decode(token).argmax())
 
 
 def streamed_arm() -> Step:
     """The streaming session with room for everything; a pass over the same tokens has filled its cache."""
     from workbench.runtime.config import RuntimeConfig
-    from workbench.runtime.engine import StreamedEngine
     from workbench.runtime.session import Session
     from workbench.runtime.store_cache import cache_limits
+    from workbench.runtime.streamed import StreamedEngine
     from workbench.schema import EventLog
     from workbench.stores import open_store
     from workbench.stores.pack import pack

@@ -31,7 +31,7 @@ def log_decode(log, token_ns, *, tokens=30, wait_ns=200_000):
         sizes = {"logical_bytes": 1000, "physical_bytes": 4096, "queue_depth": 1}
         log.add(start, "ticket", intent="exact", outcome="used_late", identity=position, **times, **sizes, **where)
         log.add(start, "wait", duration_ns=wait_ns, guarded=1, consumed=1, **where)
-        log.add(start + token_ns, "token", request=0, phase="decode", position=position, duration_ns=token_ns, value=1.0)
+        log.add(start + token_ns, "token", request=0, phase="decode", position=position, duration_ns=token_ns, committed_tokens=1)
 
 
 def write_run(root, config, token_ns):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import __version__
 from workbench.bundle import check_bundle
 from workbench.bundle.archive import unpack_archive, write_archive
 from workbench.errors import BadInput
@@ -94,13 +95,23 @@ def test_any_damage_is_refused_or_reported(bundles, tmp_path_factory, data):
         _, checks = check_bundle(path)
     except BadInput:
         return
-    # bytes that no content depends on: times, owners, checksums of headers, padding
+    # bytes that no content depends on: times, owners, checksums of headers, padding, the version that made the bundle
     assert any(check.state == "FAILED" for check in checks) or is_slack(bundles["run"], place)
 
 
 def is_slack(path, place):
+    made_by = path.read_bytes().index(b'"workbench": "') + len('"workbench": "')
     with tarfile.open(path) as archive:
-        return not any(member.offset_data <= place < member.offset_data + member.size for member in archive.getmembers())
+        in_a_file = any(member.offset_data <= place < member.offset_data + member.size for member in archive.getmembers())
+    return not in_a_file or made_by <= place < made_by + len(__version__)
+
+
+@pytest.mark.parametrize(("name", "value"), [("kind", "trace"), ("run_id", "other"), ("needs", {"store_digest": "00"})])
+def test_a_manifest_that_says_other_than_its_run_is_found(bundles, members, pack, name, value):
+    content = members(bundles["run"])
+    document = json.loads(content["manifest.json"]) | {name: value}
+    _, checks = check_bundle(pack(content | {"manifest.json": json.dumps(document).encode()}))
+    assert [check.detail for check in checks if check.state == "FAILED"] == [f"{name}: not what the run says"]
 
 
 def seal(document, files, pack):

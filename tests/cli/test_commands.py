@@ -5,7 +5,7 @@ from cyclopts import App
 
 from workbench import cli
 from workbench.cli.commands import _MODULES, register
-from workbench.runtime.transfer import RequestFailed
+from workbench.loading.transfer import RequestFailed
 
 
 def names(app):

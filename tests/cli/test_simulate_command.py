@@ -23,7 +23,7 @@ def test_misses_and_twin_print_what_they_simulated(capsys):
     assert (content["evidence"], len(content["tables"]["misses"])) == ("simulated", 7)
     assert run(["simulate", "twin", *SMALL, "--slots", "50", "--envelope", "usb-10gbps"]) == 0
     out = capsys.readouterr().out
-    assert "usb-10gbps, 50 slots, none, simulated" in out
+    assert "usb-10gbps, 50 slots, nothing, simulated" in out
     assert "| e2e/decode_tps" in out
 
 

@@ -22,7 +22,7 @@ def run(tmp_path, monkeypatch):
     folder = RunFolder.create(tmp_path, "generate", Plan(), profile="mini", evidence=Evidence.EMULATED)
     top = {"request": 0, "phase": "decode"}
     for end in (10, 20):
-        folder.events.add(end * MS, "token", **top, duration_ns=9 * MS, value=1.0)
+        folder.events.add(end * MS, "token", **top, duration_ns=9 * MS, committed_tokens=1)
     folder.events.add(12 * MS, "wait", **top, layer=1, store="expert", duration_ns=3 * MS, guarded=1, consumed=1)
     times = {"submit_ns": 11 * MS, "ready_ns": 14 * MS, "seen_ns": 15 * MS, "outcome": "used_late"}
     folder.events.add(11 * MS, "ticket", **top, layer=1, store="expert", identity=133, intent="exact", **times)

@@ -89,7 +89,7 @@ def main() -> None:
     write(folder / "result.json", result | changed | {"tags": result["tags"] | {"stage": "0" * 12}})
     log = EventLog()
     log.add(1, "mark", name="request_start", request=0)
-    log.add(2, "token", request=0, phase="decode", position=2, duration_ns=1, value=1.0)
+    log.add(2, "token", request=0, phase="decode", position=2, duration_ns=1, committed_tokens=1)
     log.write(folder / "events.parquet")
 
 

@@ -121,7 +121,7 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(ran) == 4 + 8 - kept
     table = pl.read_parquet(folder.artifacts / "sweep.parquet")
     assert table.height == 8
-    assert table["prefetcher"].unique().sort().to_list() == ["none", "oracle (perfect), 1 ahead"]
+    assert table["predictor"].unique().sort().to_list() == ["nothing", "oracle, 1 ahead"]
     assert table.to_dicts() == folder.result.tables["sweep"]
     assert folder.result.evidence is Evidence.SIMULATED
 

@@ -4,7 +4,8 @@ import pytest
 from workbench.config import ConfigError
 from workbench.errors import BadInput
 from workbench.experiments import trace
-from workbench.experiments.trace import ROUTES_NAME, TraceConfig, choose_prompts, record_trace
+from workbench.experiments.routes import ROUTES_NAME
+from workbench.experiments.trace import TraceConfig, choose_prompts, record_trace
 from workbench.schema import Evidence, Status, list_runs, read_routes
 
 

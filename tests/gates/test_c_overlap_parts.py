@@ -13,8 +13,8 @@ from workbench.gates.c_overlap_identity import check_identity
 from workbench.gates.c_overlap_modes import modes_profile
 from workbench.gates.c_overlap_plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
 from workbench.gates.c_overlap_showcase import too_slow
+from workbench.loading.transfer import RequestFailed
 from workbench.readers import FaultKind
-from workbench.runtime.transfer import RequestFailed
 from workbench.schema import Evidence, RunFolder, Status
 from workbench.schema.results import write_json
 
@@ -30,7 +30,9 @@ def plant_series(root, spoiled=()):
     for name in ORDER:
         home = RunFolder.create(series.path / "arms" / name, "generate", TWO, profile="mini", evidence=Evidence.EMULATED)
         for end in range(3):
-            home.events.add(end * (8 if name[-1] == "B" else 10) * MS, "token", phase="decode", duration_ns=MS, value=1.0)
+            home.events.add(
+                end * (8 if name[-1] == "B" else 10) * MS, "token", phase="decode", duration_ns=MS, committed_tokens=1
+            )
         home.finish()
         arms.append(
             ArmRecord(
@@ -126,7 +128,7 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
     assert runtime["uncached"] is False
     assert waves.base["warm_up_tokens"] > 0
     assert every["split records"].change == ("runtime.split_components=true",)
-    assert every["next layer"].base["runtime"]["prefetch"] == "nothing"
+    assert every["next layer"].base["runtime"]["predictor"] == "nothing"
     assert every["next layer"].cohorts == 1
     assert {config.base["runtime"]["cache_bytes"] for config in every.values()} == {runtime["cache_bytes"]}
     physical = OverlapConfig(envelopes=("",), profile="mini")

@@ -1,7 +1,8 @@
 import pytest
 
 from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.experiments.trace import ROUTES_NAME, TraceConfig
+from workbench.experiments.routes import ROUTES_NAME
+from workbench.experiments.trace import TraceConfig
 from workbench.gates import traces
 from workbench.gates.traces import TraceSource, ensure_store, profile_geometry
 from workbench.schema import Evidence, RunFolder, Status

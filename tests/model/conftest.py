@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from workbench.geometry import INDEXED_ATTENTION
 from workbench.runtime.forward import forward
-from workbench.runtime.resident import load_resident
+from workbench.runtime.resident import load_resident, run_whole
 
 MINI = Path(__file__).parents[2] / "data" / "qwen4exp-mini-4bit"
 NEAR_TIE = 1e-6
@@ -135,7 +135,7 @@ def decode_all():
         logits, start = [], 0
         while start < len(tokens):
             length = lengths[len(logits) % len(lengths)]
-            logits.append(np.array(forward(model, experts, rows, state, tokens[start : start + length])))
+            logits.append(np.array(run_whole(forward(model, state, tokens[start : start + length]), experts, rows)))
             start += length
         return np.concatenate(logits)
 

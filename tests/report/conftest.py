@@ -80,7 +80,8 @@ def results(tmp_path, make, verdict):
 def log_tokens(log):
     for position in range(11):
         start = position * 10_000_000
-        log.add(start, "wait", phase="decode", store="expert", duration_ns=2_000_000)
-        log.add(start, "wait", phase="decode", store="ple", duration_ns=500_000)
-        log.add(start, "readback", phase="decode", duration_ns=1_000_000)
-        log.add(start + 10_000_000, "token", phase="decode", request=0, position=position, value=1.0)
+        where = {"request": 0, "phase": "decode"}
+        log.add(start, "wait", **where, store="expert", duration_ns=2_000_000)
+        log.add(start, "wait", **where, store="ple", duration_ns=500_000)
+        log.add(start, "readback", **where, duration_ns=1_000_000)
+        log.add(start + 10_000_000, "token", **where, position=position, committed_tokens=1)

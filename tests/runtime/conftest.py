@@ -8,10 +8,10 @@ from tokenizers import Tokenizer
 
 from workbench.paths import bundled_model
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
 from workbench.runtime.store_cache import cache_limits
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 from workbench.stores import open_store
 from workbench.stores.build import BuildSettings

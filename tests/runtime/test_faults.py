@@ -6,12 +6,12 @@ import threading
 import numpy as np
 import pytest
 
+from workbench.loading.transfer import RequestFailed
 from workbench.paths import data_folder
 from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
-from workbench.runtime.transfer import RequestFailed
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
 

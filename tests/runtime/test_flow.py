@@ -20,14 +20,15 @@ class Disk:
         self.clock = VirtualClock()
         self._there, self._notes = there, notes
 
-    def is_there(self, demand):
-        return demand in self._there
-
-    def wait(self, demand, *, position):
-        if demand not in self._there:
-            self._notes.append(("wait", demand))
-            self._there.add(demand)
-            self.clock.sleep_until(self.clock.now_ns() + WAIT_NS)
+    def wait(self, demand, sync_piece):
+        while demand not in self._there:
+            if not sync_piece():
+                self._notes.append(("wait", demand))
+                self._there.add(demand)
+                self.clock.sleep_until(self.clock.now_ns() + WAIT_NS)
+                return WAIT_NS
+            yield
+        return 0
 
 
 class Parts:
@@ -44,6 +45,7 @@ class Parts:
             self._notes.append(("ask", self._asked[-1]))
 
     def take(self):
+        yield from ()
         return Part(self._asked.popleft(), [7]) if self._asked else None
 
     @property
@@ -65,7 +67,8 @@ def run(count, room, there):
         finish=lambda number: notes.append(("finish", number)),
     )
     flow = Flow(Disk(set(there), notes))
-    flow.run(Parts(count, room, notes), work, position=0)
+    for _ in flow.run(Parts(count, room, notes), work):
+        pass
     return notes, flow.waited_ns
 
 

@@ -5,7 +5,6 @@ import numpy as np
 
 from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.hit_table import HitTable
-from workbench.runtime.step import Step
 from workbench.schema import EventLog
 
 
@@ -15,7 +14,7 @@ def table_of(num_keys):
         entries=lambda keys, slots: np.array([10 * slots[key] for key in keys], dtype=np.uint32),
         run_entries=lambda hidden, entries: entries.reshape(-1, 1).astype(mx.float32),
     )
-    return HitTable(num_keys, math, Evaluation(EventLog(), Step()))
+    return HitTable(num_keys, math, Evaluation(EventLog()))
 
 
 def dispatched(table, keys):

@@ -3,10 +3,10 @@
 import pytest
 
 from workbench.readers import PacedReader
-from workbench.runtime import engine as engine_module
+from workbench.runtime import streamed
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 
 
@@ -30,7 +30,7 @@ def test_pages_are_asked_for_before_the_first_layer_or_at_their_own(mini_store, 
 
 
 def test_the_next_layer_is_predicted_behind_each_and_nothing_of_it_waits_on(mini_store, budget_bytes):
-    events, waiting = decode_events(mini_store, RuntimeConfig(cache_bytes=budget_bytes(mini_store, 0.1), prefetch="next_layer"))
+    events, waiting = decode_events(mini_store, RuntimeConfig(cache_bytes=budget_bytes(mini_store, 0.1), predictor="next_layer"))
     predicted = events.filter(kind="ticket", store="expert", intent="predicted")
     assert predicted.height > 20
     assert predicted["layer"].min() == 1, "nobody predicts the first layer"
@@ -43,9 +43,9 @@ def test_the_next_layer_is_predicted_behind_each_and_nothing_of_it_waits_on(mini
 )
 def test_one_queue_has_one_depth(monkeypatch, queue, depth):
     asked = []
-    monkeypatch.setattr(engine_module, "open_reader", lambda **options: asked.append(options))
-    engine_module.configured_reader(RuntimeConfig(queue=queue))
-    assert asked[0]["depth"] == depth
+    monkeypatch.setattr(streamed, "open_reader", lambda **options: asked.append(options))
+    streamed.configured_reader(RuntimeConfig(queue=queue))
+    assert asked[0]["depth"] == streamed.scheduler_config(RuntimeConfig(queue=queue)).lanes.depth == depth
 
 
 def test_in_one_queue_pages_go_the_way_of_records(mini_store):
@@ -59,5 +59,5 @@ def test_in_one_queue_pages_go_the_way_of_records(mini_store):
 
 
 def test_a_named_disk_paces_the_reader():
-    with engine_module.configured_reader(RuntimeConfig(envelope="m4-pro-512gb", uncached=False)) as reader:
+    with streamed.configured_reader(RuntimeConfig(envelope="m4-pro-512gb", uncached=False)) as reader:
         assert isinstance(reader, PacedReader)

@@ -10,10 +10,9 @@ from workbench.paths import bundled_model
 from workbench.readers import PreadReader, ShuffledReader
 from workbench.runtime import pool
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
-from workbench.runtime.forward import forward
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 
 WAVES = ("barrier", 1, 2, 4, "all")
@@ -22,8 +21,9 @@ OTHERS = (
     {"queue": "fifo"},
     {"readback": "misses"},
     {"readback": "misses", "wave": 1, "split_components": True},
-    {"prefetch": "next_layer"},
-    {"prefetch": "next_layer", "readback": "misses", "wave": 1},
+    {"predictor": "next_layer"},
+    {"predictor": "previous_token"},
+    {"predictor": "next_layer", "readback": "misses", "wave": 1},
     {"uncached": False, "split_components": True},
 )
 SETTINGS = [*({"wave": wave, "split_components": split} for wave in WAVES for split in (False, True)), *OTHERS]
@@ -64,14 +64,11 @@ def test_large_records_in_waves(two_tables, resident_run, streamed_run, budget_b
 
 def run_blocks(engine, tokens, lengths=(1, 2, 5, 8, 3, 1, 5)):
     """Digest and logits of a sequence in blocks such as a verifier takes."""
-    state, logits, start = engine.model.new_state(), [], 0
+    session, logits, start = Session(engine), [], 0
     for length in lengths:
-        engine.step.phase, engine.step.position = "verify", start
-        made = forward(engine.model, engine.experts, engine.rows, state, np.array(tokens[start : start + length]))
-        logits.append(np.array(made))
-        engine.settle()
+        logits.append(session.verify(tokens[start : start + length], len))
         start += length
-    return state.digest(), np.concatenate(logits)
+    return session.state.digest(), np.concatenate(logits)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +81,7 @@ def blocks_reference(mini_tokens):
 @pytest.mark.parametrize(("wave", "split"), [(1, True), (2, False), (4, True), ("all", False)])
 def test_blocks_of_up_to_eight_tokens_in_waves(mini_store, mini_tokens, blocks_reference, budget_bytes, readback, wave, split):
     config = RuntimeConfig(
-        cache_bytes=budget_bytes(mini_store, 0.05), readback=readback, wave=wave, split_components=split, prefetch="next_layer"
+        cache_bytes=budget_bytes(mini_store, 0.05), readback=readback, wave=wave, split_components=split, predictor="next_layer"
     )
     with StreamedEngine(mini_store, config, EventLog()) as engine:
         digest, logits = run_blocks(engine, mini_tokens)

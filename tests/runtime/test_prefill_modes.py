@@ -8,14 +8,14 @@ import pytest
 from workbench.analysis.detectors import run_detectors
 from workbench.analysis.run_metrics import run_metrics
 from workbench.errors import BadInput
+from workbench.loading.transfer import RequestFailed
 from workbench.paths import bundled_model
 from workbench.readers import Fault, FaultKind, FaultyReader, PreadReader, ShuffledReader
 from workbench.runtime import pool
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
-from workbench.runtime.transfer import RequestFailed
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 
 MODES = ("macro", "micro")
@@ -105,7 +105,8 @@ def test_what_a_mode_reads_is_told_honestly(mini_store, prompt, streamed_run, bu
     assert reads["identity"].sort().to_list() == list(range(8 * 128)), "whole layers, every record once"
     assert metrics["storage/expert_wasted_bytes"] == whole - chosen > 0
     assert metrics["storage/expert_physical_bytes"] == whole, "chunks of whole pages"
-    assert metrics["storage/expert_read_ops"] == 8 * 128 / 4
+    # chunks of four records; neighbours that go off together make one call
+    assert 8 * 128 / 8 < metrics["storage/expert_read_ops"] <= 8 * 128 / 4
 
 
 def test_reads_run_on_over_the_border_of_a_layer(mini_store, prompt, streamed_run, budget_bytes):

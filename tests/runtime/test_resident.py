@@ -12,7 +12,7 @@ import pytest
 
 from workbench.errors import BadInput
 from workbench.runtime.forward import forward
-from workbench.runtime.resident import load_resident
+from workbench.runtime.resident import load_resident, run_whole
 
 CONFIG = {
     "model_type": "qwen4_exp_text",
@@ -69,7 +69,7 @@ def run(folder):
     """Logits and state digest after some tokens."""
     model, experts, rows = load_resident(folder)
     state = model.new_state()
-    return np.array(forward(model, experts, rows, state, TOKENS)), state.digest()
+    return np.array(run_whole(forward(model, state, TOKENS), experts, rows)), state.digest()
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import pytest
 
 from workbench.paths import store_folder
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 from workbench.stores.manifest import MANIFEST_NAME
 from workbench.units import GIB

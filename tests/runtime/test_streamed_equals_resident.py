@@ -5,13 +5,13 @@ import polars as pl
 import pytest
 
 from workbench.errors import BadInput
+from workbench.loading.transfer import RequestFailed
 from workbench.paths import bundled_model
 from workbench.runtime import pool
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
 from workbench.runtime.store_cache import cache_limits
-from workbench.runtime.transfer import RequestFailed
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 from workbench.stores import open_store
 

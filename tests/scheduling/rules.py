@@ -112,7 +112,11 @@ def build_machine(s):
             keys = list(dict.fromkeys(key % KEYS[store] for key in keys))[: pool.slots.capacity]
             before, resident = self.snapshot(), set(pool.slots.resident_keys)
             known = dict(pool.tickets)
-            demand = self.scheduler.demand(store, keys, s.Event(request=request, deadline_ns=self.now + lead), self.now)
+            kept = set(pool.slots._protected) | {key for key in range(9) if pool.slots.leases(key)} | set(keys)
+            event = s.Event(request=request, deadline_ns=self.now + lead, position=lead % 3)
+            demand = self.scheduler.demand(store, keys, event, self.now)
+            left = resident - set(pool.slots.resident_keys)
+            assert not left & kept or resident - kept <= left, "what is predicted stays while something else can leave"
             if demand.answer == "busy":
                 assert self.snapshot() == before, "a busy demand changes nothing"
                 assert self.num_free_for(store, keys, resident) < len([key for key in keys if key not in before[store]])
@@ -137,8 +141,8 @@ def build_machine(s):
             lent = self.scheduler.pools[store].slots.num_lent
             prediction = self.scheduler.prefetch(
                 store,
-                keys,
-                s.Event(request=request, deadline_ns=deadline_ns),
+                [s.PredictedKey(key) for key in keys],
+                s.Event(request=request, deadline_ns=deadline_ns, position=lead % 3),
                 self.now,
                 priority=s.Priority(priority),
                 generation=generation,
@@ -263,7 +267,12 @@ def build_machine(s):
             assert all(pool.slots.slot_of(key) == slot < first for key, slot in leased.items() if pool.slots.leases(key))
             assert not [order for order in self.flying.values() if order.ticket.store == store and order.slot >= first]
 
-        @rule(kind=st.sampled_from(["cancel", "cancel_ticket", "expire", "hang"]), request=requests, store=stores, pick=picks)
+        @rule(
+            kind=st.sampled_from(["cancel", "cancel_ticket", "expire", "hang", "reject"]),
+            request=requests,
+            store=stores,
+            pick=picks,
+        )
         def trouble(self, kind, request, store, pick):
             match kind:
                 case "cancel":
@@ -272,6 +281,8 @@ def build_machine(s):
                     self.cancel_ticket(store, pick)
                 case "expire":
                     self.expire(0)
+                case "reject":
+                    self.reject(request, pick % 3)
                 case "hang":
                     self.issue(99, 0)
                     self.expire(HANG_NS)
@@ -294,6 +305,14 @@ def build_machine(s):
                 ticket = tickets[pick % len(tickets)]
                 assert self.scheduler.cancel_ticket(ticket) != ticket.demanded
                 assert ticket.final != ticket.demanded
+
+        def reject(self, request, position):
+            before = {t: t.priority for pool in self.scheduler.pools.values() for t in pool.tickets.values()}
+            demoted = self.scheduler.reject(request, position)
+            for ticket, priority in before.items():
+                rejected = ticket.predictors == {request} and ticket.event.position >= position and not ticket.issued
+                assert rejected == (ticket in demoted)
+                assert ticket.priority == (s.Priority.P3 if rejected else priority), "a rejected suffix waits behind all else"
 
         def expire(self, late_ns):
             self.now += late_ns
@@ -361,6 +380,13 @@ def build_machine(s):
                 self.seen.update(dict.fromkeys(live))
             ended = {ticket for ticket in self.seen if ticket.final}
             assert ended <= set(self.finals)
+
+        @invariant()
+        def predictions_are_no_use(self):
+            for pool in self.scheduler.pools.values():
+                for ticket in [*pool.tickets.values(), *pool.unused.values()]:
+                    if ticket.slot >= 0 and not ticket.demanded and ticket.planned_priority != s.Priority.P3:
+                        assert ticket.key not in pool.slots.policy.keys, "the policy knows what somebody has used"
 
         @invariant()
         def predictions_that_wait_hold_no_slot(self):

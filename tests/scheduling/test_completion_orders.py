@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from workbench.policies.lru import Lru
-from workbench.scheduling import RECORD_BITS, Event, Pool, Priority, Scheduler, SlotTable, TicketState
+from workbench.scheduling import RECORD_BITS, Event, Pool, PredictedKey, Priority, Scheduler, SlotTable, TicketState
 
 
 def one_pool(num_slots, on_final=None):
@@ -56,7 +56,8 @@ def run_tickets(scheduler, count, seed):
         now_ns += 1
         event = Event(request=rng.randrange(4), deadline_ns=now_ns + rng.randrange(50))
         if rng.random() < 0.5:
-            scheduler.prefetch("expert", rng.sample(range(200), 4), event, now_ns, priority=Priority(rng.randrange(1, 4)))
+            predicted = [PredictedKey(key) for key in rng.sample(range(200), 4)]
+            scheduler.prefetch("expert", predicted, event, now_ns, priority=Priority(rng.randrange(1, 4)))
         demand = scheduler.demand("expert", rng.sample(range(200), 4), event, now_ns)
         demands += [demand] if demand.open else []
         flying += [order.number for order in scheduler.issue(now_ns)]

@@ -4,15 +4,13 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-_LEASE_THEN_ADMIT = """    for key in present:
-        demand.slots[key] = slots.lease(key)
-    slots.policy.touch(present)
+_LEASE_THEN_ADMIT = """    slots.lease_all(present, demand.slots)
+    slots.touch(present)
     pool.evicted(slots.admit(absent))
 """
 _ADMIT_THEN_LEASE = """    pool.evicted(slots.admit(absent))
-    for key in present:
-        demand.slots[key] = slots.lease(key)
-    slots.policy.touch(present)
+    slots.lease_all(present, demand.slots)
+    slots.touch(present)
 """
 _FAIL_ALL = """self._lives.fail(ticket, error)
                 for demand in [d for mine in self._demands.values() for d in mine]:
@@ -23,7 +21,7 @@ MUTANTS = {
     "a stale generation publishes nothing": ("traffic", "return order, lives and not order.ticket.final", "return order, True"),
     "one read in flight an identity; a second demand joins": (
         "lifecycle",
-        "ticket = pool.tickets.get(key) or pool.unused.pop(key, None)",
+        "ticket = tickets.get(key) or pool.unused.pop(key, None)",
         "ticket = pool.unused.pop(key, None)",
     ),
     "an exact demand raises priority and deadline": (
@@ -33,8 +31,8 @@ MUTANTS = {
     ),
     "a leased slot is never evicted": (
         "slots",
-        "victims = self.policy.evict(count, self._leases)",
-        "victims = self.policy.evict(count, ())",
+        "victims += self._worst(count - len(victims), self._leases)",
+        "victims += self._worst(count - len(victims), ())",
     ),
     "a slot is never given away under a read": ("slots", "if self._reads[slot]:", "if self._reads[slot] < 0:"),
     "all hits are protected before anything is admitted": ("scheduler", _LEASE_THEN_ADMIT, _ADMIT_THEN_LEASE),
@@ -102,13 +100,24 @@ MUTANTS = {
         "and ticket.deadline_ns < now_ns:",
         "and ticket.deadline_ns < 0:",
     ),
+    "what is predicted stays while something else can leave": (
+        "slots",
+        "kept = self._leases.keys() | self._protected.keys()",
+        "kept = set(self._leases)",
+    ),
+    "a prediction is no use": ("slots", "        if predicted:\n", "        if predicted is None:\n"),
+    "a rejected suffix waits behind everything else": (
+        "scheduler",
+        "self.traffic.reclass(ticket, Priority.P3)",
+        "self.traffic.reclass(ticket, ticket.priority)",
+    ),
     "a prediction that waits holds no slot": (
         "lifecycle",
         "if not ticket.demanded and not ticket.issued:",
         "if not ticket.demanded and ticket.final:",
     ),
     "a read that hangs is given up": ("scheduler", ">= hang_ns and", ">= 3 * hang_ns and"),
-    "what is dropped leaves": ("scheduler", "if key in drop:", "if key in drop and demand.open:"),
+    "what is dropped leaves": ("scheduler", "for key in drop:", "for key in () if demand.slots else drop:"),
     "what somebody holds is not dropped": (
         "slots",
         "if key in self._leases or key not in self._resident:",

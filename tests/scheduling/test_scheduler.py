@@ -8,6 +8,7 @@ from workbench.scheduling import (
     Event,
     Intent,
     Outcome,
+    PredictedKey,
     Priority,
     Scheduler,
     SchedulerConfig,
@@ -32,7 +33,8 @@ def ask(scheduler, keys, request=0, store="expert", now_ns=0, **about):
 
 
 def guess(scheduler, keys, request=0, store="expert", now_ns=0, priority=Priority.P1, **about):
-    return scheduler.prefetch(store, keys, Event(request=request, **about), now_ns, priority=priority)
+    predicted = [PredictedKey(key) for key in keys]
+    return scheduler.prefetch(store, predicted, Event(request=request, **about), now_ns, priority=priority)
 
 
 def serve(scheduler, now_ns=0):

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -5,6 +7,14 @@ from hypothesis import strategies as st
 
 from workbench.errors import BadInput
 from workbench.schema import EVENT_SCHEMA, EventLog, fingerprint, read_events
+
+GOLDEN_1 = Path(__file__).parents[1] / "data" / "version_1" / "golden_events.parquet"
+NEW = {
+    "committed_tokens", "digest", "generation", "owner", "token_mask", "confidence", "priority", "ended_priority", "issue_ns",
+    "asked_ns", "expected_ns", "slot", "leases", "completion", "predictor",
+    "refused", "budget_bytes", "budget_slots", "budget_reads",
+}  # fmt: skip
+"""Columns that version 1 lacked."""
 
 
 def test_events_come_back_as_they_were_added(tmp_path):
@@ -32,6 +42,36 @@ def test_a_column_outside_the_schema_is_refused():
     log.add(0, "token", speed=3)
     with pytest.raises(BadInput, match="'speed' is not in the schema"):
         log.frame()
+
+
+def test_a_ready_row_is_an_event_like_any_other(tmp_path):
+    added, appended = EventLog(), EventLog()
+    columns = {"priority": 1, "ended_priority": 0, "token_mask": -1, "confidence": 0.25, "predictor": "oracle", "digest": "ab"}
+    added.add(5, "ticket", **columns)
+    appended.append({"t_ns": 5, "kind": "ticket", **columns})
+    assert added.frame().equals(appended.frame())
+    appended.write(tmp_path / "events.parquet")
+    assert read_events(tmp_path / "events.parquet").equals(added.frame())
+
+
+def test_version_1_is_read_with_the_new_columns_empty_but_for_committed_tokens():
+    old, events = pl.read_parquet(GOLDEN_1), read_events(GOLDEN_1)
+    assert set(EVENT_SCHEMA) - set(old.columns) == NEW
+    assert dict(events.schema) == EVENT_SCHEMA
+    assert events.columns == list(EVENT_SCHEMA)
+    assert events.select(old.columns).equals(old)
+    assert events["committed_tokens"].to_list() == [None, 1]
+    assert {name: events[name].null_count() for name in NEW - {"committed_tokens"}} == dict.fromkeys(
+        NEW - {"committed_tokens"}, 2
+    )
+
+
+def test_columns_of_another_version_are_refused(tmp_path):
+    path = tmp_path / "events.parquet"
+    for version, columns in (("1", EVENT_SCHEMA), ("2", pl.read_parquet_schema(GOLDEN_1))):
+        pl.DataFrame(schema=columns).write_parquet(path, metadata={"events_version": version})
+        with pytest.raises(BadInput, match=f"columns differ from events version {version}"):
+            read_events(path)
 
 
 def test_cleared_events_are_gone():

@@ -7,7 +7,9 @@ from workbench.schema import METRICS, check_metric_names
 REQUIRED = {
     "storage": """demand_bytes exact_bytes predicted_bytes wasted_bytes logical_bytes physical_bytes read_ops read_size_p50_bytes
         queue_depth_mean coalesced_runs bandwidth_gbps submit_to_ready_p50_us submit_to_ready_p95_us submit_to_ready_p99_us
-        ready_to_seen_p50_us slack_p50_us late_fraction useful_prefetch_ratio overfetch_ratio""",
+        ready_to_seen_p50_us slack_p50_us late_fraction useful_prefetch_ratio overfetch_ratio
+        p0_bytes p1_bytes p2_bytes p3_bytes p0_useful_ratio p1_useful_ratio p2_useful_ratio p3_useful_ratio
+        p0_late_fraction p1_late_fraction p2_late_fraction p3_late_fraction""",
     "ple": """rows_requested rows_unique pages_requested pages_unique page_hits pages_joined page_misses
         ready_to_use_slack_p50_us exposed_wait_ms rejected_suffix_bytes rejected_pages_reused""",
     "routing": """prev_token_overlap union_b2 union_b3 union_b4 union_b5 unique_per_layer recall_at_10 precision timely_recall

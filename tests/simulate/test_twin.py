@@ -9,11 +9,11 @@ import pytest
 
 from workbench.analysis.run_metrics import run_metrics
 from workbench.errors import BadInput
+from workbench.prediction import PredictorSettings
 from workbench.schema import EVENT_SCHEMA
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.events import array_events, route_frame
 from workbench.simulate.passes import in_turns, passes
-from workbench.simulate.prefetchers import PrefetchConfig, make_prefetcher
 from workbench.simulate.replay import miss_counts
 from workbench.simulate.stages import StageTimes
 from workbench.simulate.synthetic import RouteModel, synthetic_routes
@@ -119,8 +119,11 @@ def test_events_have_the_live_schema_and_metrics(routes):
 
 
 def test_the_same_seed_gives_the_same_events(routes):
-    columns = {"prefetch": PrefetchConfig(kind="oracle", recall=0.7, precision=0.6, lead_layers=2), "ple_pages": 2}
-    first, again, other = (run(routes, seed=seed, **columns) for seed in (1, 1, 2))
+    def drawn(seed):
+        noise = PredictorSettings(recall=0.7, precision=0.6, lead_layers=2, seed=seed)
+        return run(routes, seed=seed, predictor="noisy_oracle", predictor_settings=noise, ple_pages=2)
+
+    first, again, other = (drawn(seed) for seed in (1, 1, 2))
     assert first.equals(again)
     assert not first.equals(other)
 
@@ -146,14 +149,15 @@ def test_reads_while_compute_goes_on_shorten_the_token(routes):
 
 def test_a_perfect_oracle_hides_what_the_disk_can_carry(routes):
     none = run_metrics(run(routes))
-    perfect = run_metrics(run(routes, prefetch=PrefetchConfig(kind="oracle", lead_layers=1)))
-    noisy = run_metrics(run(routes, prefetch=PrefetchConfig(kind="oracle", lead_layers=1, recall=0.5, precision=0.5)))
+    perfect = run_metrics(run(routes, predictor="oracle"))
+    noise = PredictorSettings(recall=0.5, precision=0.5)
+    noisy = run_metrics(run(routes, predictor="noisy_oracle", predictor_settings=noise))
     assert perfect["overlap/exposed_wait_ms"] < 0.2 * none["overlap/exposed_wait_ms"]
     assert perfect["overlap/exposed_wait_ms"] < noisy["overlap/exposed_wait_ms"] < none["overlap/exposed_wait_ms"]
     assert perfect["storage/expert_wasted_bytes"] == 0 < noisy["storage/expert_wasted_bytes"]
     # no foresight reads faster than the disk
     slow = ENVELOPE.model_copy(update={"bandwidth_gbps": 0.4096})
-    frame = Twin(toy(prefetch=PrefetchConfig(kind="oracle")), STAGES, slow).run(decode_passes(routes)).frame()
+    frame = Twin(toy(predictor="oracle"), STAGES, slow).run(decode_passes(routes)).frame()
     num_reads = frame.filter(kind="ticket").height
     assert token_ns(frame).sum() == pytest.approx(num_reads * 100_000, rel=0.1)
     assert token_ns(frame).sum() >= num_reads * 100_000 - 20_000
@@ -179,25 +183,6 @@ def test_prompts_run_in_tiles_and_larger_unions_in_parts(routes):
     assert all(len(keys) == len(set(keys)) > 4 for keys in tiles[0].keys)
     events = Twin(toy(num_slots=12), STAGES, ENVELOPE).run(tiles).frame()
     assert events.filter(kind="demand", phase="prefill", position=0).height == sum(-(-len(k) // 12) for k in tiles[0].keys)
-
-
-def test_prefetchers_predict_at_their_rates():
-    keys = [list(range(64 * layer, 64 * layer + 8)) for layer in (0, 1)] * 500
-    config = PrefetchConfig(kind="oracle", recall=0.6, precision=0.75)
-    oracle = make_prefetcher(config, keys, num_layers=2, num_experts=64, seed=3)
-    predicted = [(set(oracle.predict(index)), set(needed)) for index, needed in enumerate(keys)]
-    hits, asked = sum(len(a & b) for a, b in predicted), sum(len(a) for a, _ in predicted)
-    assert hits / (8 * len(keys)) == pytest.approx(0.6, abs=0.02)
-    # strangers that are needed after all are dropped, so the share is a little higher
-    assert 0.73 < hits / asked < 0.79
-    assert all(key // 64 == index % 2 for index, (a, _) in enumerate(predicted) for key in a)
-    assert oracle.predict(len(keys)) == []
-
-
-def test_the_previous_token_predicts_its_own_layer():
-    keys = [[0, 1], [64, 65], [1, 2], [65, 66]]
-    before = make_prefetcher(PrefetchConfig(kind="previous-token"), keys, num_layers=2, num_experts=64, seed=0)
-    assert [before.predict(index) for index in range(5)] == [[], [], [0, 1], [64, 65], []]
 
 
 def test_stage_times_come_from_an_attribution_run_or_a_file(tmp_path):
@@ -260,7 +245,8 @@ def test_a_hot_set_warms_what_its_sequence_used_before_the_turn(routes):
 
 @pytest.mark.soak
 def test_clocks_never_go_back(routes):
-    frame = run(routes, wave=1, prefetch=PrefetchConfig(kind="oracle", recall=0.8, precision=0.5, lead_layers=9))
+    noise = PredictorSettings(recall=0.8, precision=0.5, lead_layers=9)
+    frame = run(routes, wave=1, predictor="noisy_oracle", predictor_settings=noise)
     ends = frame.filter(kind="token")["t_ns"].to_list()
     assert all(before < after for before, after in pairwise(ends))
     tickets = frame.filter(kind="ticket")

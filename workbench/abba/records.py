@@ -3,11 +3,12 @@
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from workbench.abba.cache_state import CacheState
 from workbench.abba.power import PowerState
 from workbench.config import Config
+from workbench.plugins import pinned
 from workbench.schema import Evidence
 
 ArmName = Literal["1A", "2B", "3B", "4A"]
@@ -55,6 +56,13 @@ class AbbaConfig(Config):
     """An arm that takes longer is killed."""
     digests: tuple[str, ...] = ("output_digest", "state_digest", "routing_digest")
     """Tags of an arm's result that must be there and equal in all four arms."""
+
+    @field_validator("change")
+    @classmethod
+    def _pin_files(cls, change: tuple[str, ...]) -> tuple[str, ...]:
+        """A class from a file is compared as the file is now: its digest is part of the question."""
+        parts = [setting.partition("=") for setting in change]
+        return tuple(f"{key}{equals}{pinned(value)}" for key, equals, value in parts)
 
     @property
     def most_cohorts(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import polars as pl
 
+from workbench.schema.generated import Intervals, generated, generated_tokens
 from workbench.units import GB, NS_PER_US
 
 EXPOSED_LIMIT = 0.20
@@ -50,11 +51,10 @@ def run_detectors(
         bandwidth_bytes_per_s: what the disk can do, where it is known from elsewhere.
         control: events of the same run without what is tested, where there are such.
     """
-    decode = events.filter(phase="decode")
     found = [
-        *_waiting_behind_hits(decode, metrics, bandwidth_bytes_per_s),
+        *_waiting_behind_hits(events, metrics, bandwidth_bytes_per_s),
         *_exact_reads_slower(events, control),
-        *_more_bytes(decode, None if control is None else control.filter(phase="decode")),
+        *_more_bytes(events, control),
         *_foreign_ids_executed(events),
         *_wait_guards_more(events),
     ]
@@ -62,15 +62,13 @@ def run_detectors(
 
 
 def _waiting_behind_hits(
-    decode: pl.DataFrame, metrics: Mapping[str, float], bandwidth_bytes_per_s: float
+    events: pl.DataFrame, metrics: Mapping[str, float], bandwidth_bytes_per_s: float
 ) -> Iterator[tuple[str, str]]:
     """Hit rate or bandwidth high while compute stands still."""
-    tokens = decode.filter(kind="token").sort("t_ns")
-    if tokens.height < 2:
+    intervals = Intervals.of(events)
+    if not intervals.time_ns:
         return
-    token_ns = tokens["t_ns"][-1] - tokens["t_ns"][0]
-    inside = decode.filter((pl.col("kind") == "wait") & (pl.col("t_ns") >= tokens["t_ns"][0]))
-    exposed = inside["duration_ns"].sum() / token_ns
+    exposed = intervals.inside(events.filter(kind="wait"))["duration_ns"].sum() / intervals.time_ns
     if exposed <= EXPOSED_LIMIT:
         return
     hit_rate = metrics.get("routing/decode_hit_rate", 0.0)
@@ -119,9 +117,9 @@ def _inside(times: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarr
     return started > ended
 
 
-def _more_bytes(decode: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+def _more_bytes(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
     """Bytes per committed token up: against the control, else against what was demanded."""
-    moved, demanded = _bytes_per_token(decode)
+    moved, demanded = _bytes_per_token(events)
     if control is not None:
         demanded, _ = _bytes_per_token(control)  # what the control moved
     if demanded > 0 and moved > MORE_BYTES * demanded:
@@ -129,10 +127,10 @@ def _more_bytes(decode: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[
         yield "more_bytes", f"{moved:,.0f} bytes a token against {demanded:,.0f} {than} ({moved / demanded - 1:+.0%})"
 
 
-def _bytes_per_token(decode: pl.DataFrame) -> tuple[float, float]:
-    """Demand plus wasted bytes, and demand bytes, per committed token."""
-    tokens = float(decode.filter(kind="token")["value"].sum())
-    tickets = decode.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+def _bytes_per_token(events: pl.DataFrame) -> tuple[float, float]:
+    """Demand plus wasted bytes, and demand bytes, of generation phases per committed token."""
+    tokens = generated_tokens(events)
+    tickets = generated(events).filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
     if not tokens:
         return 0.0, 0.0
     everything, wasted = (int(rows["logical_bytes"].sum()) for rows in (tickets, tickets.filter(outcome="unused")))

@@ -1,4 +1,4 @@
-"""What overlap is judged by, from a run's events: a decoded token's time, its exposed waits and what its reads gave."""
+"""What overlap is judged by, from a run's events: the time of a generated token, its exposed waits and what its reads gave."""
 
 import math
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import polars as pl
 
 from workbench.analysis.run_metrics import union_ns
+from workbench.schema.generated import Intervals
 from workbench.units import GB, NS_PER_MS, NS_PER_S
 
 DECODE_SCHEMA: dict[str, Any] = {
-    # mean interval between decoded tokens
+    # mean time per token of the counted intervals
     "token_ms": pl.Float64,
     # of it, compute stood still for records, and for n-gram pages
     "expert_wait_ms": pl.Float64,
@@ -19,23 +20,22 @@ DECODE_SCHEMA: dict[str, Any] = {
     "readback_ms": pl.Float64,
     # bytes that reads of records moved, padding to pages included, over the time in which any was on its way
     "read_gbps": pl.Float64,
-    # demanded and wasted bytes, records and pages, a token
+    # demanded and wasted bytes, records and pages, per token
     "demand_bytes": pl.Float64,
     "wasted_bytes": pl.Float64,
     "misses": pl.Float64,
     "page_misses": pl.Float64,
 }
-"""Measures of one run, each a token except the rate; NaN where there is nothing to measure."""
+"""Measures of one run, each per token except the rate; NaN where there is nothing to measure."""
 
 
 def decode_measures(events: pl.DataFrame) -> dict[str, float]:
-    """Of the intervals that decode rates count: from the end of the first decoded token to that of the last."""
-    decode = events.filter(phase="decode")
-    tokens = decode.filter(kind="token").sort("t_ns")
-    if tokens.height < 2:
+    """Measures of the intervals that decode rates count, each divided by the tokens committed in them."""
+    intervals = Intervals.of(events)
+    count, time_ns = intervals.num_tokens, intervals.time_ns
+    if not count:
         return dict.fromkeys(DECODE_SCHEMA, math.nan)
-    count, first, last = tokens.height - 1, tokens["t_ns"][0], tokens["t_ns"][-1]
-    inside = decode.filter(pl.col("t_ns").is_between(first, last))
+    inside = intervals.inside(events)
     waits = inside.filter(kind="wait")
     tickets = inside.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed")).drop_nulls("ready_ns")
     demands = inside.filter(kind="demand")
@@ -50,7 +50,7 @@ def decode_measures(events: pl.DataFrame) -> dict[str, float]:
 
     wasted = total(tickets.filter(outcome="unused"), "logical_bytes")
     return {
-        "token_ms": (last - first) / NS_PER_MS / count,
+        "token_ms": time_ns / NS_PER_MS / count,
         "expert_wait_ms": waited_ms("expert"),
         "ple_wait_ms": waited_ms("ple"),
         "io_ms": io_ns / NS_PER_MS / count,

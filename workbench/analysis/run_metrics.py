@@ -3,6 +3,8 @@
 import numpy as np
 import polars as pl
 
+from workbench.analysis.classes import class_metrics
+from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens
 from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
 
@@ -15,6 +17,7 @@ def run_metrics(events: pl.DataFrame) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for store in ("expert", "ple"):
         metrics |= _storage(events.filter(store=store), store)
+    metrics |= class_metrics(events)
     metrics |= _ple(events.filter(store="ple"))
     metrics |= _waits(events)
     metrics |= _speed(events)
@@ -24,25 +27,21 @@ def run_metrics(events: pl.DataFrame) -> dict[str, float]:
 
 
 def token_series(events: pl.DataFrame) -> dict[str, list[float]]:
-    """One value a decoded token: interval since the token before, bytes read, exposed waits."""
-    tokens = events.filter(kind="token", phase="decode").sort("t_ns")
-    if tokens.height < 2:
+    """One value per counted token: its share of the interval, the bytes read and the exposed waits of its pass."""
+    intervals = Intervals.of(events)
+    if not intervals.num_tokens:
         return {}
-    ends = tokens["t_ns"].to_numpy()
 
     def per_token(rows: pl.DataFrame, column: str, time: str, scale: float) -> list[float]:
-        slot = np.searchsorted(ends, rows[time].to_numpy())
-        inside = slot < len(ends)
-        sums = np.bincount(slot[inside], weights=rows[column].to_numpy()[inside], minlength=len(ends))
-        return [float(value) for value in sums[1:] * scale]
+        return [float(value) for value in intervals.per_token(rows, column, time) * scale]
 
-    decode = events.filter(phase="decode")
-    reads, waits = decode.filter(kind="ticket"), decode.filter(kind="wait")
+    rows = generated(events)
+    reads, waits = rows.filter(kind="ticket"), rows.filter(kind="wait")
     return {
-        "e2e/tpot_p50_ms": [float(value) for value in np.diff(ends) / NS_PER_MS],
+        "e2e/tpot_p50_ms": [float(value) for value in intervals.token_ns() / NS_PER_MS],
         "storage/expert_exact_bytes": per_token(reads.filter(store="expert"), "logical_bytes", "ready_ns", 1),
         "storage/ple_exact_bytes": per_token(reads.filter(store="ple"), "logical_bytes", "ready_ns", 1),
-        "routing/misses_per_token": per_token(decode.filter(kind="demand", store="expert"), "misses", "t_ns", 1),
+        "routing/misses_per_token": per_token(rows.filter(kind="demand", store="expert"), "misses", "t_ns", 1),
         "overlap/exposed_wait_ms": per_token(waits.filter(store="expert"), "duration_ns", "t_ns", 1 / NS_PER_MS),
         "ple/exposed_wait_ms": per_token(waits.filter(store="ple"), "duration_ns", "t_ns", 1 / NS_PER_MS),
     }
@@ -140,6 +139,9 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
         "ple/exposed_wait_ms": _sum(events.filter(kind="wait"), "duration_ns") / NS_PER_MS,
     }
     metrics |= {f"ple/{name}": value for name, value in marks.items() if value}
+    rejected = events.filter(kind="rejected")
+    if rejected.height:
+        metrics["ple/rejected_suffix_bytes"] = _sum(rejected, "logical_bytes")
     if used["deadline_ns"].count():
         metrics["ple/ready_to_use_slack_p50_us"] = _slack_us(used.filter(pl.col("deadline_ns").is_not_null()))
     return metrics
@@ -174,34 +176,27 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
     metrics: dict[str, float] = {}
     prefill = events.filter(kind="token", phase="prefill")
     if prefill.height:
-        metrics["e2e/prefill_tps"] = _sum(prefill, "value") / (_sum(prefill, "duration_ns") / NS_PER_S)
+        metrics["e2e/prefill_tps"] = _sum(prefill, "committed_tokens") / (_sum(prefill, "duration_ns") / NS_PER_S)
     starts = events.filter(kind="mark", name="request_start").sort("t_ns")
-    tokens = events.filter(kind="token", phase="decode").sort("t_ns")
-    intervals_ns = _intervals_ns(tokens, starts)
     if starts.height and prefill.height:
         # the first token is chosen from the logits that the prompt's last pass leaves
         first = prefill.filter(pl.col("request") == starts["request"][0])["t_ns"].max()
         metrics["e2e/ttft_ms"] = (first - starts["t_ns"][0]) / NS_PER_MS
-    if len(intervals_ns):
-        metrics["e2e/decode_tps"] = len(intervals_ns) / (intervals_ns.sum() / NS_PER_S)
-        metrics["e2e/tpot_p50_ms"] = np.percentile(intervals_ns, 50) / NS_PER_MS
-        metrics["e2e/tpot_p95_ms"] = np.percentile(intervals_ns, 95) / NS_PER_MS
+    intervals = Intervals.of(events)
+    if intervals.num_tokens:
+        token_ns = intervals.token_ns()
+        metrics["e2e/decode_tps"] = intervals.num_tokens / (intervals.time_ns / NS_PER_S)
+        metrics["e2e/tpot_p50_ms"] = np.percentile(token_ns, 50) / NS_PER_MS
+        metrics["e2e/tpot_p95_ms"] = np.percentile(token_ns, 95) / NS_PER_MS
+    verified = generated_passes(events).filter(phase="verify")
+    if verified.height:
+        metrics["e2e/tau"] = _sum(verified, "committed_tokens") / verified.height
     return metrics
-
-
-def _intervals_ns(tokens: pl.DataFrame, starts: pl.DataFrame) -> np.ndarray:
-    """Times between decoded tokens of one request and turn: a turn's prompt, and what comes before it, are no token's time."""
-    found = [np.array([])]
-    for (request,), rows in tokens.group_by("request", maintain_order=True):
-        ends = rows["t_ns"].to_numpy()
-        turn = np.searchsorted(starts.filter(request=request)["t_ns"].to_numpy(), ends)
-        found.append(np.diff(ends)[np.diff(turn) == 0])
-    return np.concatenate(found)
 
 
 def _hits(demands: pl.DataFrame) -> dict[str, float]:
     metrics = {}
-    for name, rows in (("request_hit_rate", demands), ("decode_hit_rate", demands.filter(phase="decode"))):
+    for name, rows in (("request_hit_rate", demands), ("decode_hit_rate", generated(demands))):
         asked = _sum(rows, "hits") + _sum(rows, "joined") + _sum(rows, "misses")
         if asked:
             metrics[f"routing/{name}"] = _sum(rows, "hits") / asked
@@ -209,13 +204,13 @@ def _hits(demands: pl.DataFrame) -> dict[str, float]:
 
 
 def _per_token_bytes(events: pl.DataFrame) -> dict[str, float]:
-    decode = events.filter(phase="decode")
-    num_tokens = decode.filter(kind="token").height
+    num_tokens = generated_tokens(events)
     if not num_tokens:
         return {}
-    tickets = decode.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    rows = generated(events)
+    tickets = rows.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
     wasted = _sum(tickets.filter(outcome="unused"), "logical_bytes")
-    misses = _sum(decode.filter(kind="demand", store="expert"), "misses")
+    misses = _sum(rows.filter(kind="demand", store="expert"), "misses")
     return {
         "e2e/demand_bytes_per_token": (_sum(tickets, "logical_bytes") - wasted) / num_tokens,
         "e2e/wasted_bytes_per_token": wasted / num_tokens,

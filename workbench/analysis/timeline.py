@@ -1,4 +1,6 @@
-"""One decoded token as spans on tracks: every ticket, wait, read-back and stage; and a run's exposed waits by layer and class.
+"""One generated token as spans on tracks: every ticket, wait, read-back and stage; and exposed waits by layer and class.
+
+The tokens that one pass commits share the spans of the pass, and each has an equal part of its time and waits.
 
 Times of tickets, waits and read-backs are the timed run's. Stages come from its attribution run, where it has one: between two
 read-backs their shares fill the time in which compute did not stand still, so their order is true and their lengths are fitted.
@@ -11,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from workbench.errors import BadInput
+from workbench.schema.generated import generated, generated_tokens, passes
 from workbench.units import NS_PER_MS
 
 TOKEN, WAIT, READBACK, EVALUATE, STAGE = "token", "exposed wait", "read-back", "host waits for compute", "stages"
@@ -38,55 +41,66 @@ _OUTSIDE = -1
 _PAGE_BITS = 40
 
 
-def decoded_tokens(events: pl.DataFrame) -> pl.DataFrame:
-    """One row a decoded token: number from 1 on, position, start (end of the token before it) and end."""
-    tokens = events.filter(kind="token").sort("t_ns")
-    before = pl.col("t_ns").shift(1).over("request")
-    decoded = tokens.with_columns(start_ns=before.fill_null(pl.col("t_ns") - pl.col("duration_ns"))).filter(phase="decode")
-    return decoded.select(
-        "request", "position", "start_ns", number=pl.int_range(1, pl.len() + 1, dtype=pl.Int64), end_ns=pl.col("t_ns")
-    )
+def numbered_passes(events: pl.DataFrame) -> pl.DataFrame:
+    """One row per generating pass: its first token's `number` (from 1 on), `committed_tokens`, `start_ns` and `end_ns`.
+
+    A pass starts at the end of the pass before it in its turn, a prompt's pass included.
+    """
+    own_start = pl.col("end_ns") - pl.col("duration_ns")
+    before = pl.col("end_ns").shift(1).over("request", "turn_ns")
+    ended = generated(passes(events).with_columns(start_ns=before.fill_null(own_start)))
+    number = pl.col("committed_tokens").cast(pl.Int64).cum_sum() - pl.col("committed_tokens") + 1
+    return ended.select("request", "position", "start_ns", "committed_tokens", "end_ns", number=number)
 
 
-def choose_token(tokens: pl.DataFrame, number: int | None) -> dict[str, Any]:
-    """The row of token `number`; where none is named, of the one that took the median time.
+def choose_pass(numbered: pl.DataFrame, number: int | None) -> dict[str, Any]:
+    """The row of the pass that committed token `number`; by default that of a token of median time.
 
     Raises BadInput when there is no such token.
     """
-    if tokens.is_empty():
+    if numbered.is_empty():
         raise BadInput("the run has decoded nothing")
-    if number is None:
-        return tokens.sort(pl.col("end_ns") - pl.col("start_ns"), "number").row((tokens.height - 1) // 2, named=True)
-    chosen = tokens.filter(number=number)
-    if chosen.is_empty():
-        raise BadInput(f"no token {number}: the run has decoded tokens 1 to {tokens.height}")
-    return chosen.row(0, named=True)
+    last = pl.col("number") + pl.col("committed_tokens") - 1
+    if number is not None:
+        chosen = numbered.filter(pl.col("number") <= number, last >= number)
+        if chosen.is_empty():
+            raise BadInput(f"no token {number}: the run has decoded tokens 1 to {numbered.select(last).item(-1, 0)}")
+        return chosen.row(0, named=True)
+    by_time = numbered.sort((pl.col("end_ns") - pl.col("start_ns")) / pl.col("committed_tokens"), "number")
+    so_far = by_time["committed_tokens"].cum_sum()
+    return by_time.filter(so_far >= (so_far[-1] + 1) // 2).row(0, named=True)
 
 
-def token_spans(events: pl.DataFrame, token: dict[str, Any], num_experts: int) -> pl.DataFrame:
-    """Everything that happened while `token` (a row of `decoded_tokens`) was made, in `SPAN_SCHEMA`."""
+def token_words(number: int, committed_tokens: int) -> str:
+    """The tokens that a pass committed, `number` the first of them, in words: `token 3` or `tokens 4 to 6`."""
+    return f"token {number}" if committed_tokens == 1 else f"tokens {number} to {number + committed_tokens - 1}"
+
+
+def token_spans(events: pl.DataFrame, chosen: dict[str, Any], num_experts: int) -> pl.DataFrame:
+    """Everything that happened during the pass `chosen` (a row of `numbered_passes`), in `SPAN_SCHEMA`."""
     timed = events.filter(pl.col("phase").ne_missing("attribution"))
-    inside = timed.filter(pl.col("t_ns").is_between(token["start_ns"], token["end_ns"], closed="left"))
+    inside = timed.filter(pl.col("t_ns").is_between(chosen["start_ns"], chosen["end_ns"], closed="left"))
     waits, readbacks, evaluations = (inside.filter(kind=kind).sort("t_ns") for kind in ("wait", "readback", "evaluate"))
-    whole = {"track": TOKEN, "name": f"token {token['number']}", "start_ns": token["start_ns"], "end_ns": token["end_ns"]}
+    words = token_words(chosen["number"], chosen["committed_tokens"])
+    whole = {"track": TOKEN, "name": words, "start_ns": chosen["start_ns"], "end_ns": chosen["end_ns"]}
     rows = [
         whole,
         *_plain(waits, WAIT),
         *_plain(readbacks, READBACK),
         *_plain(evaluations, EVALUATE),
-        *_stages(events.filter(kind="stage"), token, waits, readbacks),
-        *(row for store in READS for row in _reads(timed, token, store, num_experts)),
+        *_stages(events.filter(kind="stage"), chosen, waits, readbacks),
+        *(row for store in READS for row in _reads(timed, chosen, store, num_experts)),
     ]
     return pl.DataFrame(rows, schema=SPAN_SCHEMA)
 
 
-def exposed_waits(events: pl.DataFrame, token: dict[str, Any] | None = None) -> pl.DataFrame:
-    """Exposed waits by layer and class: how many and milliseconds a token, of one token or (a mean) of all decoded ones."""
-    tokens = decoded_tokens(events)
-    waits = events.filter(kind="wait", phase="decode")
-    if token is not None:
-        waits = waits.filter(pl.col("t_ns").is_between(token["start_ns"], token["end_ns"], closed="left"))
-    count = 1 if token is not None else max(tokens.height, 1)
+def exposed_waits(events: pl.DataFrame, chosen: dict[str, Any] | None = None) -> pl.DataFrame:
+    """Exposed waits by layer and class: their number and milliseconds per token, of one pass or of all generating ones."""
+    waits = generated(events.filter(kind="wait"))
+    if chosen is not None:
+        waits = waits.filter(pl.col("request").eq_missing(chosen["request"]))
+        waits = waits.filter(pl.col("t_ns").is_between(chosen["start_ns"], chosen["end_ns"], closed="left"))
+    count = max(generated_tokens(events), 1) if chosen is None else chosen["committed_tokens"]
     total_ms = waits["duration_ns"].sum() / NS_PER_MS
     grouped = waits.group_by("layer", "store").agg(
         waits=pl.len() / count,
@@ -109,11 +123,11 @@ def _plain(events: pl.DataFrame, track: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _reads(events: pl.DataFrame, token: dict[str, Any], store: str, num_experts: int) -> Iterator[dict[str, Any]]:
-    """Tickets that were open while the token was made, cut to it, each with its phases."""
+def _reads(events: pl.DataFrame, chosen: dict[str, Any], store: str, num_experts: int) -> Iterator[dict[str, Any]]:
+    """Tickets that were open during the pass, cut to its time, each with its phases."""
     read = events.filter(kind="ticket", store=store).drop_nulls("ready_ns")
     read = read.with_columns(seen_ns=pl.col("seen_ns").fill_null(pl.col("ready_ns")))
-    open_then = read.filter(pl.col("submit_ns") < token["end_ns"], pl.col("seen_ns") > token["start_ns"]).sort("submit_ns")
+    open_then = read.filter(pl.col("submit_ns") < chosen["end_ns"], pl.col("seen_ns") > chosen["start_ns"]).sort("submit_ns")
     lanes = lanes_of(open_then["submit_ns"].to_list(), open_then["seen_ns"].to_list())
     for lane, ticket in zip(lanes, open_then.iter_rows(named=True), strict=True):
         shared = {
@@ -127,7 +141,7 @@ def _reads(events: pl.DataFrame, token: dict[str, Any], store: str, num_experts:
             (None, steps[0], steps[-1]),
             *zip((QUEUED, IN_FLIGHT, UNSEEN), steps, steps[1:], strict=False),
         ):
-            start_ns, end_ns = max(start, token["start_ns"]), min(end, token["end_ns"])
+            start_ns, end_ns = max(start, chosen["start_ns"]), min(end, chosen["end_ns"])
             if end_ns > start_ns:
                 yield {**shared, "phase": phase, "start_ns": start_ns, "end_ns": end_ns}
 
@@ -154,7 +168,7 @@ def lanes_of(starts: Sequence[int], ends: Sequence[int]) -> list[int]:
 
 
 def _stages(
-    stages: pl.DataFrame, token: dict[str, Any], waits: pl.DataFrame, readbacks: pl.DataFrame
+    stages: pl.DataFrame, chosen: dict[str, Any], waits: pl.DataFrame, readbacks: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
     """Stages between read-backs: what follows layer l's is its experts, then layer l + 1 up to its router."""
     if stages.is_empty():
@@ -162,8 +176,8 @@ def _stages(
     sums = stages.group_by("layer", "name").agg(pl.col("duration_ns").sum())
     mean_ns = {(layer, name): total / stages["position"].n_unique() for layer, name, total in sums.iter_rows()}
     layers = [_OUTSIDE, *readbacks["layer"].to_list(), _OUTSIDE]
-    ends = [*(readbacks["t_ns"] + readbacks["duration_ns"]).to_list(), token["end_ns"]]
-    start_ns = token["start_ns"]
+    ends = [*(readbacks["t_ns"] + readbacks["duration_ns"]).to_list(), chosen["end_ns"]]
+    start_ns = chosen["start_ns"]
     stood = list(zip(waits["t_ns"].to_list(), (waits["t_ns"] + waits["duration_ns"]).to_list(), strict=True))
     for earlier, later, end_ns in zip(layers, layers[1:], ends, strict=False):
         wanted = [*((earlier, name) for name in _BEHIND), *((later, name) for name in _BEFORE)]

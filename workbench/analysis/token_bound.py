@@ -1,4 +1,4 @@
-"""A decoded token against its bounds: stage times of the attribution run, bytes of the timed run, bandwidth from elsewhere."""
+"""A generated token against its bounds: stage times of the attribution run, bytes of the timed run, bandwidth from elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from workbench.bounds import LayerCost, dependency_bound_ns
+from workbench.schema.generated import Intervals
 from workbench.units import NS_PER_MS, NS_PER_S
 
 _PRE_ROUTER = ("ple", "gdn", "qsa", "router")
@@ -18,28 +19,28 @@ StageTimes = Mapping[int, Mapping[str, float]]
 
 
 def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) -> dict[str, float]:
-    """Stage times a token, and the timed run's token against `max(compute, bytes / bandwidth)` and the dependency bound.
+    """Stage times per token, and the timed run's token against `max(compute, bytes / bandwidth)` and the dependency bound.
 
     The attribution run's stages take longer than the timed run's, which overlap dispatch; they are scaled so that their sum is
-    the timed run's token time without its exposed waits. The dependency bound is that of each layer of each token with the
-    records it missed, averaged. Empty when a run has no attribution or fewer than two tokens.
+    the timed run's token time without its exposed waits. The dependency bound is that of each layer of each pass with the records
+    that the pass missed, divided by committed tokens; the compute of a pass is that of as many tokens as the pass committed.
+    Empty when a run has no attribution or no interval between passes.
     """
-    tokens = events.filter(kind="token", phase="decode").sort("t_ns")
-    stages = events.filter(kind="stage")
-    if tokens.height < 2 or stages.height == 0:
+    intervals = Intervals.of(events)
+    count, stages = intervals.num_tokens, events.filter(kind="stage")
+    if not count or stages.height == 0:
         return {}
-    # the intervals that decode rates count: from the end of the first token to that of the last
-    inside = events.filter(pl.col("phase") == "decode", pl.col("t_ns") >= tokens["t_ns"][0])
-    count = tokens.height - 1
+    inside = intervals.inside(events)
     per_layer = _stage_ns_by_layer(stages)
-    token_ns = (tokens["t_ns"][-1] - tokens["t_ns"][0]) / count
+    token_ns = intervals.time_ns / count
     compute_ns = max(token_ns - int(inside.filter(kind="wait")["duration_ns"].sum()) / count, 0.0)
     attributed_ns = sum(sum(stage_ns.values()) for stage_ns in per_layer.values())
     scaled = _scaled(per_layer, compute_ns / attributed_ns)
     reads = _Reads.of(inside, bandwidth_bytes_per_s)
-    demands = inside.filter(kind="demand", store="expert").select("layer", "hits", "joined", "misses")
+    demands = inside.filter(kind="demand", store="expert")
     read_ns = reads.whole_ns * float(demands["misses"].to_numpy().sum()) / count
-    bound_ns = dependency_bound_ns(list(_costs(scaled, demands, reads, top_k))) / count + sum(scaled.get(-1, {}).values())
+    costs = _costs(scaled, demands, intervals.committed(demands), reads, top_k)
+    bound_ns = dependency_bound_ns(list(costs)) / count + sum(scaled.get(-1, {}).values())
     metrics = {f"overlap/stage_{name}_ms": _total(per_layer, name) / NS_PER_MS for name in _STAGES if _total(per_layer, name)}
     return metrics | {
         "overlap/attribution_ratio": attributed_ns / compute_ns if compute_ns else 0.0,
@@ -52,7 +53,8 @@ def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) 
 def _stage_ns_by_layer(stages: pl.DataFrame) -> dict[int, dict[str, float]]:
     """Mean nanoseconds a token."""
     num_tokens = stages["position"].n_unique()
-    sums = stages.group_by("layer", "name").agg(pl.col("duration_ns").sum())
+    # sums of floats depend on their order
+    sums = stages.group_by("layer", "name", maintain_order=True).agg(pl.col("duration_ns").sum())
     result: dict[int, dict[str, float]] = {}
     for layer, name, total_ns in sums.iter_rows():
         result.setdefault(layer, {})[name] = total_ns / num_tokens
@@ -86,10 +88,11 @@ class _Reads:
         return self.whole_ns * 2 / 3 if self.split else self.whole_ns
 
 
-def _costs(scaled: StageTimes, demands: pl.DataFrame, reads: _Reads, top_k: int) -> Iterator[LayerCost]:
-    """One cost a demand: a layer of a token with the records that it found and missed."""
-    for layer, hits, joined, misses in demands.iter_rows():
-        stage_ns = scaled.get(layer, {})
+def _costs(scaled: StageTimes, demands: pl.DataFrame, committed: np.ndarray, reads: _Reads, top_k: int) -> Iterator[LayerCost]:
+    """One cost per demand: a layer of a pass that committed so many tokens, with the records that the pass found and missed."""
+    counts = demands.select("layer", "hits", "joined", "misses").iter_rows()
+    for (layer, hits, joined, misses), num_tokens in zip(counts, committed.tolist(), strict=True):
+        stage_ns = {name: num_tokens * time_ns for name, time_ns in scaled.get(layer, {}).items()}
         routed_ns = sum(stage_ns.get(name, 0.0) for name in _ROUTED)
         yield LayerCost(
             pre_router_ns=sum(stage_ns.get(name, 0.0) for name in _PRE_ROUTER),

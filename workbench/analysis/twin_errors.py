@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from workbench.schema import Criterion, Outcome, Verdict, decide
+from workbench.schema.generated import generated, generated_passes
 from workbench.units import NS_PER_MS
 
 QUANTITIES = ("hits", "token_time", "exposed_wait")
@@ -23,29 +24,29 @@ _RESAMPLES = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """A run's decoded tokens, live or simulated."""
+    """The generated tokens of a run, live or simulated."""
 
     hit_rate: float
     """Selected experts that were in the cache."""
     token_ms: float
-    """Mean duration of a decode pass."""
+    """Durations of the generating passes per committed token."""
     exposed_wait_ms: float
-    """Mean time a token stood still for records and pages."""
+    """Time that compute waited for records and pages, per committed token."""
     misses: float
-    """Records read a token."""
+    """Records read per committed token."""
 
 
 def decoded(events: pl.DataFrame) -> Decoded:
     """The figures of a run's events."""
-    events = events.filter(phase="decode")
-    tokens, waits = events.filter(kind="token"), events.filter(kind="wait")
-    demands = events.filter(kind="demand", store="expert").select("hits", "joined", "misses").sum().row(0)
+    rows, ended = generated(events), generated_passes(events)
+    num_tokens, waits = int(ended["committed_tokens"].sum()), rows.filter(kind="wait")
+    demands = rows.filter(kind="demand", store="expert").select("hits", "joined", "misses").sum().row(0)
     hits, joined, misses = (float(count) for count in demands)
     return Decoded(
         hit_rate=hits / (hits + joined + misses),
-        token_ms=int(tokens["duration_ns"].sum()) / tokens.height / NS_PER_MS,
-        exposed_wait_ms=int(waits["duration_ns"].sum()) / tokens.height / NS_PER_MS,
-        misses=misses / tokens.height,
+        token_ms=int(ended["duration_ns"].sum()) / num_tokens / NS_PER_MS,
+        exposed_wait_ms=int(waits["duration_ns"].sum()) / num_tokens / NS_PER_MS,
+        misses=misses / num_tokens,
     )
 
 

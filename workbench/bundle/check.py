@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from workbench.bundle.archive import unpack_archive
 from workbench.bundle.checks import Check, State, failed, not_checked, ok
 from workbench.bundle.gate_checks import check_gate
-from workbench.bundle.make import EVENTS, INPUTS, RUN
+from workbench.bundle.make import EVENTS, INPUTS, RUN, needs_of
 from workbench.bundle.manifest import BUNDLE_VERSION, MANIFEST, Manifest, differences, file_entry, read_table, table_entry
 from workbench.bundle.run_checks import check_config, check_run
 from workbench.bundle.series_checks import check_series
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.paths import store_folder
-from workbench.schema import RunFolder
+from workbench.schema import Result, RunFolder
 from workbench.stores.manifest import read_manifest
 
 __all__ = ["Check", "State", "check_bundle"]
@@ -74,6 +74,7 @@ def _checks(path: Path, folder: Path, manifest: Manifest, names: list[str]) -> I
     run = RunFolder(folder / RUN)
     if not (run.path / "environment.json").exists() or (result := run.result) is None:
         raise BadInput(f"{path}: it holds no finished run")
+    yield from _check_manifest(manifest, run, result)
     if result.kind == "abba":
         yield check_config("comparison", run, result)
         yield from check_series(run, result)
@@ -97,6 +98,13 @@ def _check_files(folder: Path, manifest: Manifest, names: list[str]) -> Iterator
             yield failed(name, "its values are not those that the manifest lists")
     if not wrong and held == manifest.files.keys():
         yield ok("files", f"SHA-256 of {len(held)} files; content digest {manifest.content_digest}")
+
+
+def _check_manifest(manifest: Manifest, run: RunFolder, result: Result) -> Iterator[Check]:
+    """What the manifest says of the run, from the run itself."""
+    found = {"kind": result.kind, "run_id": result.run_id, "needs": needs_of(run, result)}
+    if wrong := [name for name, value in found.items() if getattr(manifest, name) != value]:
+        yield failed(MANIFEST, f"{', '.join(wrong)}: not what the run says")
 
 
 def _where(path: Path, manifest: Manifest, name: str) -> str:

@@ -31,7 +31,7 @@ def make_bundle(folder: RunFolder, out: Path) -> Manifest:
         kind=result.kind,
         run_id=result.run_id,
         workbench=__version__,
-        needs=_needs(folder, result),
+        needs=needs_of(folder, result),
         left_out=left_out,
         files=entries,
         tables=tables,
@@ -56,7 +56,7 @@ def _inputs(result: Result) -> tuple[dict[str, Path], tuple[str, ...]]:
     return ({f"{INPUTS}/{path.name}": path}, ()) if path.is_file() else ({}, (f"route trace {trace}",))
 
 
-def _needs(folder: RunFolder, result: Result) -> dict[str, str]:
+def needs_of(folder: RunFolder, result: Result) -> dict[str, str]:
     """Digests of stores and checkpoints in the tags of the run and of its arms."""
     tags = dict(result.tags)
     for child in sorted(folder.path.glob("arms/*/*/arm/*/*/result.json")):

@@ -13,7 +13,8 @@ from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.token_bound import token_bound
 from workbench.bundle.checks import Check, failed, not_checked, ok
 from workbench.bundle.make import EVENTS
-from workbench.bundle.manifest import read_table
+from workbench.bundle.manifest import check_rows
+from workbench.bundle.version_1 import as_version_1_counted, digest_as_written
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.experiments.generate import GenerateConfig
@@ -21,7 +22,8 @@ from workbench.experiments.modes import ModesConfig
 from workbench.experiments.trace import TraceConfig
 from workbench.gates import GATES, find_gate
 from workbench.gates.traces import profile_geometry
-from workbench.schema import EVENT_SCHEMA, Result, RunFolder
+from workbench.schema import Result, RunFolder, read_events
+from workbench.schema.events import events_version
 
 TOLERANCE = 1e-9
 """Relative: the same sums in another order."""
@@ -43,11 +45,14 @@ def check_run(what: str, folder: RunFolder, result: Result) -> Iterator[Check]:
     yield check_config(what, folder, result)
     if result.kind not in _EVENT_KINDS:
         return
-    events = read_events_of(folder)
-    yield from _check_metrics(what, events, result)
-    yield _check_series(what, events, result)
+    path = folder.path / EVENTS
+    check_rows(path)
+    events = read_events(path)
+    counted = as_version_1_counted(events) if events_version(path) == "1" else events
+    yield from _check_metrics(what, events, counted, result)
+    yield _check_series(what, counted, result)
     if "findings" in result.tables:
-        yield _check_findings(what, events, result)
+        yield _check_findings(what, counted, result)
     yield from _check_digests(what, folder.path, result)
 
 
@@ -59,8 +64,11 @@ def check_config(what: str, folder: RunFolder, result: Result) -> Check:
         return failed(f"{what}: config digest", "environment.json and result.json name different ones")
     if kind is None:
         return not_checked(f"{what}: config digest", f"runs of kind {result.kind} are not known to this workbench")
+    path = folder.path / "config.toml"
     try:
-        found = kind.from_toml(folder.path / "config.toml").digest
+        if stored == {digest_as_written(kind, path)}:
+            return ok(f"{what}: config digest", result.config_digest[:12])
+        found = kind.from_toml(path).digest
     except BadInput as error:
         return not_checked(f"{what}: config digest", f"this workbench can't read it: {error}")
     if stored != {found}:
@@ -68,19 +76,12 @@ def check_config(what: str, folder: RunFolder, result: Result) -> Check:
     return ok(f"{what}: config digest", found[:12])
 
 
-def read_events_of(folder: RunFolder) -> pl.DataFrame:
-    """Events of a run in a bundle. Raises BadInput on other columns."""
-    frame = read_table(folder.path / EVENTS)
-    if dict(frame.schema) != EVENT_SCHEMA:
-        raise BadInput(f"{EVENTS} of {folder.path.name} has other columns than this workbench's events")
-    return frame
-
-
-def _check_metrics(what: str, events: pl.DataFrame, result: Result) -> Iterator[Check]:
+def _check_metrics(what: str, events: pl.DataFrame, counted: pl.DataFrame, result: Result) -> Iterator[Check]:
+    """`counted`: the events as the run's version counts their tokens in bounds."""
     found = run_metrics(events)
     bandwidth = result.tags.get("bandwidth_bytes_per_s")
     if bandwidth is not None:
-        found |= token_bound(events, float(bandwidth), profile_geometry(result.profile).num_experts_per_tok)
+        found |= token_bound(counted, float(bandwidth), profile_geometry(result.profile).num_experts_per_tok)
     wrong = [
         f"{name} is {result.metrics.get(name)!r}, its events give {value!r}"
         for name, value in found.items()

@@ -118,6 +118,7 @@ def generate(
     else:
         print("\n")
         _print_metrics(result)
+        _print_predictions(result)
         print(f"\nresult folder: {generated.folder.path}")
     file_results(out or runs_folder())
 
@@ -151,6 +152,18 @@ def _print_metrics(result: Result) -> None:
         )
     if "cache_slots" in result.tags:
         print(f"cache: {result.tags['cache_slots']} record slots, {result.tags['cache_pages']} n-gram pages")
+
+
+def _print_predictions(result: Result) -> None:
+    """Reads by class and by predictor, where something was predicted."""
+    if "predictors" in result.tables:
+        about = f"{result.profile}, {result.evidence.value}"
+        print_table([_shares(row) for row in result.tables["classes"]], f"reads by class, {about}")
+        print_table([_shares(row) for row in result.tables["predictors"]], f"reads by predictor, {about}")
+
+
+def _shares(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
 
 
 def _row(name: str, value: float) -> dict[str, Any]:
@@ -193,7 +206,8 @@ def trace(
     json
         One JSON document instead of text.
     """
-    from workbench.experiments.trace import ROUTES_NAME, TraceConfig, record_trace
+    from workbench.experiments.routes import ROUTES_NAME
+    from workbench.experiments.trace import TraceConfig, record_trace
 
     given = {"requests": requests, "tokens": tokens, "split": split, "families": families, "profile": profile}
     folder = record_trace(TraceConfig.build(given, settings), root=out)

@@ -48,7 +48,7 @@ def twin(
 ) -> None:
     """Runs the runtime's scheduler and caches on a virtual clock: tokens/s and waits of a machine that is not here.
 
-    Example: workbench simulate twin --envelope m2-mini-256gb --slots 1000 --set twin.prefetch.kind=oracle
+    Example: workbench simulate twin --envelope m2-mini-256gb --slots 1000 --set twin.predictor=oracle
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def twin(
             for name in _SHOWN
             if name in result.metrics
         ]
-        print_table(rows, f"{made.envelope}, {made.twin.num_slots} slots, {made.twin.prefetch.label}, simulated")
+        print_table(rows, f"{made.envelope}, {made.twin.num_slots} slots, {made.twin.predictor_label}, simulated")
         show(folder, "estimates", "with the twin's errors where they are known", json=False)
     file_results(out or runs_folder())
 

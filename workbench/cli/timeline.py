@@ -26,9 +26,9 @@ def timeline(run: str, *, token: int | None = None, out: Path | None = None, jso
     run
         Its folder, <kind>/<id>, or the beginning of its id.
     token
-        Which decoded token, from 1 on; the one of median time where nothing is said.
+        Which decoded token, from 1 on; by default one of median time. Tokens that one pass committed are shown together.
     out
-        The trace's file, the figure lies beside it: artifacts/timeline.json of the run where nothing is said.
+        The trace's file, the figure lies beside it: by default artifacts/timeline.json of the run.
     json
         One JSON document instead of tables.
     """
@@ -41,10 +41,12 @@ def timeline(run: str, *, token: int | None = None, out: Path | None = None, jso
     waits, mean_waits = made.waits.to_dicts(), made.mean_waits.to_dicts()
     evidence = folder.environment["evidence"]
     if json:
-        figures = {"token": made.token, "token_ms": made.token_ms, "waits": waits, "mean_waits": mean_waits}
-        print_json("timeline", {"evidence": evidence, "trace": str(made.trace), "figure": str(made.figure), **figures})
+        figures = {"token": made.token, "committed_tokens": made.committed_tokens, "token_ms": made.token_ms}
+        about = {"evidence": evidence, "trace": str(made.trace), "figure": str(made.figure)}
+        print_json("timeline", {**about, **figures, "waits": waits, "mean_waits": mean_waits})
         return
-    print_table(waits, f"Exposed waits of token {made.token}, {made.token_ms:.1f} ms, by layer and class ({evidence})")
-    print_table(mean_waits, f"The same a token, mean of all decoded tokens ({evidence})")
+    each = "" if made.committed_tokens == 1 else " each"
+    print_table(waits, f"Exposed waits of {made.words}, {made.token_ms:.1f} ms{each}, by layer and class ({evidence})")
+    print_table(mean_waits, f"The same per token, mean of all decoded tokens ({evidence})")
     print(f"\n{made.trace}\n{made.figure}")
     print("open the trace at https://ui.perfetto.dev (it stays on your machine)", file=sys.stderr)

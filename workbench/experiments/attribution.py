@@ -16,8 +16,8 @@ from workbench.model.layer import Layer
 from workbench.model.model import Model
 from workbench.model.moe import Route
 from workbench.model.state import SequenceState
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.session import Session
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 
 PHASE = "attribution"
@@ -79,6 +79,9 @@ class _TimedModel:
     def row_ids(self, tokens: np.ndarray, state: SequenceState) -> dict[int, np.ndarray]:
         return self._model.row_ids(tokens, state)
 
+    def follow(self, tokens: np.ndarray, wide: mx.array, state: SequenceState) -> tuple[mx.array, ...]:
+        return self._model.follow(tokens, wide, state)
+
     def embed(self, tokens: mx.array) -> mx.array:
         self._clock.layer = -1
         return self._clock.run("head", lambda: self._model.embed(tokens))
@@ -93,10 +96,10 @@ def attribute(engine: StreamedEngine, session: Session, num_tokens: int) -> None
     clock = StageClock(engine.log)
     model = engine.model
     engine.model = _TimedModel(model, clock)  # type: ignore[assignment]
-    engine.experts.waves.timed = clock.run
+    engine.experts.timed = clock.run
     try:
         token = int(np.argmax(np.array(session.state.arrays["logits"])[0]))
         for _ in range(num_tokens):
             token = int(np.argmax(session.decode(token, PHASE)))
     finally:
-        engine.model, engine.experts.waves.timed = model, None
+        engine.model, engine.experts.timed = model, None

@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 from tokenizers import Tokenizer
 
+from workbench.analysis.classes import read_tables
 from workbench.analysis.detectors import run_detectors
 from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.token_bound import token_bound
@@ -19,16 +21,21 @@ from workbench.errors import BadInput
 from workbench.experiments.attribution import attribute
 from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
 from workbench.experiments.disk_rates import known_rates
+from workbench.experiments.routes import RouteRecorder, write_model_routes
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
+from workbench.loading.warming import Warming
 from workbench.paths import bundled_model, runs_folder, store_folder
+from workbench.plugins import short_name
 from workbench.readers import PacedReader
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.crossover import UNKNOWN_DISK, DiskRates
-from workbench.runtime.engine import StreamedEngine
+from workbench.runtime.engine import Engine
 from workbench.runtime.resident_engine import ResidentEngine
+from workbench.runtime.route_log import RouteSink
 from workbench.runtime.sampling import Sampler, SamplingConfig
-from workbench.runtime.session import Engine, Session, generate
-from workbench.runtime.warming import Warming
+from workbench.runtime.session import Session, generate
+from workbench.runtime.streamed import StreamedEngine
+from workbench.scheduling.ticket import Scope
 from workbench.schema import EventLog, Evidence, RunFolder
 from workbench.units import NS_PER_MS, NS_PER_S
 
@@ -54,6 +61,8 @@ class GenerateConfig(Config):
     """Time between two turns, seconds: a tool runs, a person reads."""
     hot_set: int = Field(0, ge=0)
     """Most records that this time brings back for the sequence, what it used most and latest first; 0: none."""
+    routes: bool = False
+    """Leave the native router's choices in artifacts/routes.parquet: the future that an oracle needs to know."""
     warm_up_tokens: int = Field(0, ge=0)
     """Tokens decoded first, in a sequence that is thrown away with its events; the cache keeps what they read."""
     attribution_tokens: int = Field(8, ge=0)
@@ -85,7 +94,7 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
     """Runs one request and writes its result folder. Raises BadInput on settings that can't be used."""
     if not config.turns or not all(config.turns):
         raise BadInput("nothing to generate from: give a prompt")
-    tags = {"arm": "resident" if config.resident else f"streamed-{config.runtime.policy}"}
+    tags = {"arm": "resident" if config.resident else f"streamed-{short_name(config.runtime.policy)}"}
     root = root or runs_folder()
     folder = RunFolder.create(root, "generate", config, profile=config.profile, evidence=config.evidence, tags=tags)
     with folder, ExitStack() as stack:
@@ -93,7 +102,8 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
         bandwidth = _bandwidth(config)
         engine = open_engine(config, folder.events, _rates(config, bandwidth))
         stack.enter_context(engine)
-        session, texts = _run_turns(config, engine, on_text)
+        recorder = RouteRecorder(family=config.profile, split="held_out") if config.routes else None
+        session, texts = _run_turns(config, engine, on_text, recorder)
         digests = {"state_digest": session.state.digest(), "routing_digest": session.routing_digest}
         metrics = _memory_metrics(engine, swapped)
         if isinstance(engine, StreamedEngine):
@@ -101,6 +111,8 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
             engine.close()
             metrics |= _checksum_metrics(engine)
             digests |= _emulation_tags(engine)
+        if recorder is not None:
+            write_model_routes(recorder.frame(), folder, engine.model.geometry)
         frame = folder.events.frame()
         metrics |= run_metrics(frame)
         if bandwidth is not None:
@@ -110,7 +122,9 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
         known = bandwidth.bytes_per_s if bandwidth else math.inf
         findings = [finding.row() for finding in run_detectors(frame, metrics, bandwidth_bytes_per_s=known)]
         tags = digests | engine.identity
-        folder.finish(metrics=metrics, per_token=token_series(frame), tags=tags, tables={"findings": findings})
+        folder.finish(
+            metrics=metrics, per_token=token_series(frame), tags=tags, tables={"findings": findings} | read_tables(frame)
+        )
     return Generated(folder=folder, texts=texts)
 
 
@@ -155,12 +169,14 @@ def _rates(config: GenerateConfig, bandwidth: Bandwidth | None) -> DiskRates:
     return known_rates(config.profile, config.runtime, bandwidth, config.probe_s)
 
 
-def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None) -> tuple[Session, tuple[str, ...]]:
+def _run_turns(
+    config: GenerateConfig, engine: Engine, on_text: TextSink | None, recorder: RouteRecorder | None
+) -> tuple[Session, tuple[str, ...]]:
     tokenizer = load_tokenizer(config.profile)
     if config.warm_up_tokens:
         _warm_up(config, engine, tokenizer)
     warming = _warming(config, engine)
-    session = Session(engine, tile=config.tile, route_sink=warming.note if warming else None)
+    session = Session(engine, tile=config.tile, route_sink=_sink(engine.model.geometry.num_experts, warming, recorder))
     sampler = Sampler(config.sampling)
     texts: list[str] = []
     for turn in config.turns:
@@ -173,7 +189,21 @@ def _run_turns(config: GenerateConfig, engine: Engine, on_text: TextSink | None)
 def _warming(config: GenerateConfig, engine: Engine) -> Warming | None:
     if not config.hot_set or not isinstance(engine, StreamedEngine):
         return None
-    return Warming(engine.transfer, num_experts=engine.model.geometry.num_experts, most=config.hot_set)
+    return Warming(engine.transfer, most=config.hot_set)
+
+
+def _sink(num_experts: int, warming: Warming | None, recorder: RouteRecorder | None) -> RouteSink | None:
+    """Takes committed routes for the hot set and for the trace, where there are such."""
+    if warming is None and recorder is None:
+        return None
+
+    def take(scope: Scope, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> None:
+        if warming is not None:
+            warming.use((np.unique(ids) + layer * num_experts).tolist())
+        if recorder is not None:
+            recorder.record(scope, layer, tokens, ids, weights)
+
+    return take
 
 
 def _stand_idle(config: GenerateConfig, session: Session, warming: Warming | None) -> None:

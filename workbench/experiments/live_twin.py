@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.experiments.trace import ROUTES_NAME
+from workbench.experiments.routes import ROUTES_NAME
+from workbench.loading.pages import LAYER_SHIFT
 from workbench.model.ngram import NgramContext, row_ids
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.rows import LAYER_SHIFT
 from workbench.runtime.store_cache import plan_store_cache
 from workbench.schema import EventLog, RunFolder, read_routes
 from workbench.schema.envelopes import Envelope
@@ -20,7 +20,7 @@ from workbench.simulate.stages import StageTimes
 from workbench.simulate.twin import Twin, TwinConfig
 from workbench.stores import Store, open_store
 
-_IMITATED = {"ple": "early", "queue": "lanes", "readback": "ids", "prefetch": "nothing", "split_components": False}
+_IMITATED = {"ple": "early", "queue": "lanes", "readback": "ids", "predictor": "nothing", "split_components": False}
 """Settings that the twin knows one value of."""
 
 

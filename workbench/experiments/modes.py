@@ -23,9 +23,10 @@ from workbench.progress import progress
 from workbench.readers.clock import Clock, RealClock
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.crossover import DiskRates
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.flow import Views
 from workbench.runtime.prefill import Mode, Prefill
+from workbench.runtime.streamed import StreamedEngine
+from workbench.scheduling.ticket import Scope
 from workbench.schema import EventLog, Evidence, RunFolder
 from workbench.schema.parquet import write_parquet
 from workbench.units import GB, GIB, NS_PER_S, NS_PER_US
@@ -144,8 +145,8 @@ class _Bench:
 
     def __init__(self, config: ModesConfig, engine: StreamedEngine, log: EventLog) -> None:
         self._config, self._engine, self._log, self._clock = config, engine, log, RealClock()
-        self._prefill: Prefill = engine.new_prefill((config.layer,))
-        if not self._prefill.has_ring:
+        self._prefill: Prefill = engine.new_prefill(engine.transfer, log, (config.layer,))
+        if self._prefill.ring is None:
             raise BadInput("the cache is too small for a ring of two chunks: raise runtime.cache_bytes or runtime.ring_share")
 
     def run(self, tile: int, repeat: int, mode: Mode) -> dict[str, Any]:
@@ -166,9 +167,11 @@ class _Bench:
     def _pass(self, tile: int, heat: Mapping[int, int], mode: Mode) -> None:
         prefill, config = self._prefill, self._config
         prefill.mode = mode
-        prefill.start(tile)
+        tile_pass = prefill.start(Scope(0, "prefill", 0, tile))
         self._clock.sleep_until(self._clock.now_ns() + round(tile * config.before_us * NS_PER_US))
-        prefill.run(config.layer, TimedWork(self._clock, heat, config.pair_us), heat, tile)
+        work = TimedWork(self._clock, heat, config.pair_us)
+        self._engine.transfer.run(tile_pass.run(config.layer, work, heat))
+        tile_pass.close()
         prefill.end()
         scheduler = self._engine.scheduler
         scheduler.drop("expert", scheduler.pools["expert"].slots.resident_keys)

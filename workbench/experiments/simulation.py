@@ -10,6 +10,7 @@ import polars as pl
 from pydantic import Field
 
 from workbench.analysis.bootstrap import Resampler
+from workbench.analysis.classes import read_tables
 from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.twin_errors import decoded
 from workbench.analysis.twin_trust import estimates, trust
@@ -204,7 +205,7 @@ def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
     """Runs the twin and leaves a result folder like a live run's, labelled simulated."""
     load_envelope(config.envelope)
     routes = load_routes(config.routes)
-    tags = {"arm": config.twin.prefetch.label, "envelope": config.envelope, "routes": config.routes.source}
+    tags = {"arm": config.twin.predictor_label, "envelope": config.envelope, "routes": config.routes.source}
     folder = RunFolder.create(
         root or runs_folder(), "simulate", config, profile=routes.profile, evidence=Evidence.SIMULATED, tags=tags
     )
@@ -212,7 +213,7 @@ def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
         run_twin(config, routes, folder.events)
         frame = folder.events.frame()
         trusted = trust(root or runs_folder(), routes.profile)
-        tables = {"estimates": estimates(decoded(frame), trusted)}
+        tables = {"estimates": estimates(decoded(frame), trusted)} | read_tables(frame)
         folder.finish(metrics=run_metrics(frame), per_token=token_series(frame), tables=tables, tags={"twin": trusted.statement})
     return folder
 

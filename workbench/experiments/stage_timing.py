@@ -16,11 +16,12 @@ from workbench.analysis.twin_errors import Decoded, decoded
 from workbench.config import Config
 from workbench.experiments.attribution import attribute
 from workbench.experiments.generate import encode, load_tokenizer
-from workbench.experiments.trace import RouteRecorder, TraceConfig, choose_prompts
+from workbench.experiments.routes import RouteRecorder
+from workbench.experiments.trace import TraceConfig, choose_prompts
 from workbench.paths import store_folder
-from workbench.runtime.engine import StreamedEngine
 from workbench.runtime.sampling import Sampler
 from workbench.runtime.session import Session, generate
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import Evidence, RunFolder, read_events
 from workbench.simulate.stages import StageTimes
 from workbench.units import NS_PER_MS
@@ -51,7 +52,7 @@ def timing_steps(plan: TimingPlan, root: Path) -> Iterator[RunFolder]:
         ids = encode(load_tokenizer(recording.profile), prompt.text)[: recording.prompt_tokens]
         for is_timed in (False, True):
             folder.events.clear()
-            session = Session(engine, tile=recording.tile, route_sink=RouteRecorder(prompt).record)
+            session = Session(engine, tile=recording.tile, route_sink=RouteRecorder(prompt.family, prompt.split).record)
             for _ in generate(session, ids, recording.tokens, Sampler(recording.sampling)):
                 if is_timed:
                     yield folder

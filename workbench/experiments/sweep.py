@@ -1,4 +1,4 @@
-"""Sweeps of the twin: policy x slots x wave x prefetcher x envelope, over a pool of processes, with progress and resume.
+"""Sweeps of the twin: policy x slots x wave x predictor x envelope, over a pool of processes, with progress and resume.
 
 Each point is one file, named by its configuration, in the folder's artifacts; a sweep that was interrupted goes on where it
 stopped, and all points end in one parquet table.
@@ -19,13 +19,14 @@ from workbench.analysis.workers import completed
 from workbench.config import Config
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_routes, run_twin
 from workbench.paths import runs_folder
+from workbench.plugins import Plugin, short_name
+from workbench.prediction import PredictorSettings
 from workbench.progress import progress
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.envelopes import load_envelope
 from workbench.schema.parquet import write_parquet
 from workbench.schema.results import write_json
-from workbench.simulate.prefetchers import PrefetchConfig
 from workbench.simulate.twin import TwinConfig
 
 TABLE_NAME = "sweep.parquet"
@@ -44,14 +45,16 @@ class SweepConfig(Config):
 
     routes: RoutesConfig = RoutesConfig(requests=1, tokens=100)
     """What the router chose."""
-    policies: tuple[str, ...] = ("lru", "lfru")
+    policies: tuple[Plugin, ...] = ("lru", "lfru")
     """Eviction policies."""
     num_slots: tuple[int, ...] = (4008, 10_200)
     """Cache sizes in records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Missing experts that are computed together."""
-    prefetchers: tuple[PrefetchConfig, ...] = (PrefetchConfig(), PrefetchConfig(kind="oracle"))
-    """Predictions."""
+    predictors: tuple[Plugin, ...] = ("nothing", "oracle")
+    """What predicts expert reads."""
+    predictor_settings: PredictorSettings = PredictorSettings()
+    """Of all of them."""
     envelopes: tuple[str, ...] = ("m5-pro-2tb",)
     """Disks."""
     stages: str = ""
@@ -63,9 +66,15 @@ class SweepConfig(Config):
 
     def points(self) -> Iterator[TwinRunConfig]:
         """Every combination."""
-        grid = itertools.product(self.envelopes, self.num_slots, self.policies, self.waves, self.prefetchers)
-        for envelope, num_slots, policy, wave, prefetch in grid:
-            twin = TwinConfig(num_slots=num_slots, policy=policy, wave=wave, prefetch=prefetch)
+        grid = itertools.product(self.envelopes, self.num_slots, self.policies, self.waves, self.predictors)
+        for envelope, num_slots, policy, wave, predictor in grid:
+            twin = TwinConfig(
+                num_slots=num_slots,
+                policy=policy,
+                wave=wave,
+                predictor=predictor,
+                predictor_settings=self.predictor_settings,
+            )
             yield TwinRunConfig(routes=self.routes, twin=twin, envelope=envelope, stages=self.stages, token_ms=self.token_ms)
 
 
@@ -122,9 +131,9 @@ def run_point(point: TwinRunConfig) -> dict[str, Any]:
     settings = {
         "envelope": point.envelope,
         "num_slots": point.twin.num_slots,
-        "policy": point.twin.policy,
+        "policy": short_name(point.twin.policy),
         "wave": str(point.twin.wave),
-        "prefetcher": point.twin.prefetch.label,
+        "predictor": point.twin.predictor_label,
     }
     return settings | {name: metrics.get(metric) for name, metric in _SHOWN.items()}
 

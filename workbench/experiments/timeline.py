@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from workbench.analysis.timeline import choose_token, decoded_tokens, exposed_waits, token_spans
+from workbench.analysis.timeline import choose_pass, exposed_waits, numbered_passes, token_spans, token_words
 from workbench.analysis.trace_events import trace_document
 from workbench.plots.style import save_figure
 from workbench.plots.timeline import timeline_figure
@@ -21,47 +21,57 @@ class Timeline:
     """What was written, and how the token's time went."""
 
     token: int
-    """Number of the token, from 1 on."""
+    """Number of the token, from 1 on; of several that one pass committed, the first."""
+    committed_tokens: int
+    """Tokens that its pass committed."""
     token_ms: float
-    """From the end of the token before it."""
+    """Time per token of its pass, from the end of the pass before."""
     trace: Path
     """JSON for Perfetto."""
     figure: Path
     """PNG."""
     waits: pl.DataFrame
-    """Exposed waits of this token, by layer and class."""
+    """Exposed waits per token of this pass, by layer and class."""
     mean_waits: pl.DataFrame
-    """The same of all decoded tokens, a token."""
+    """The same of all passes that generate tokens."""
+
+    @property
+    def words(self) -> str:
+        """The tokens of the pass, in words."""
+        return token_words(self.token, self.committed_tokens)
 
 
 def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None = None, num_experts: int) -> Timeline:
-    """Writes the trace to `out` (in the run's artifacts where nothing is said) and the figure beside it.
+    """Writes the trace to `out` (by default in the run's artifacts) and the figure beside it.
 
     Args:
         run: a run that decoded something.
         out: the trace's file; the figure gets the suffix `.png`.
-        number: which decoded token, from 1 on; the one of median time where nothing is said.
+        number: which decoded token, from 1 on; by default one of median time.
         num_experts: experts a layer, to name records.
 
     Raises BadInput when there is no such token.
     """
     events = read_events(run.path / "events.parquet")
-    token = choose_token(decoded_tokens(events), number)
-    spans = token_spans(events, token, num_experts)
-    waits = exposed_waits(events, token)
+    chosen = choose_pass(numbered_passes(events), number)
+    spans, waits = token_spans(events, chosen, num_experts), exposed_waits(events, chosen)
     about = run.environment
-    token_ms = (token["end_ns"] - token["start_ns"]) / NS_PER_MS
+    number, num_tokens = chosen["number"], chosen["committed_tokens"]
+    words = token_words(number, num_tokens)
+    token_ms = (chosen["end_ns"] - chosen["start_ns"]) / NS_PER_MS / num_tokens
     named = f"{about['kind']}/{about['run_id']}"
     trace = out or run.artifacts / TIMELINE_NAME
     trace.parent.mkdir(parents=True, exist_ok=True)
-    said = {"run": named, "token": f"token {token['number']}", "profile": about["profile"], "evidence": about["evidence"]}
+    said = {"run": named, "token": words, "profile": about["profile"], "evidence": about["evidence"]}
     trace.write_text(json.dumps(trace_document(spans, said)) + "\n")
-    title = f"Token {token['number']}: {token_ms:.1f} ms, compute stood still {waits['wait_ms'].sum():.1f} ms"
+    each = "" if num_tokens == 1 else " each"
+    title = f"{words.capitalize()}: {token_ms:.1f} ms{each}, compute stood still {waits['wait_ms'].sum():.1f} ms{each}"
     source = f"{about['profile']}, {named}"
     figure = trace.with_suffix(".png")
     save_figure(timeline_figure(spans, title, evidence=Evidence(about["evidence"]), source=source), figure)
     return Timeline(
-        token=token["number"],
+        token=number,
+        committed_tokens=num_tokens,
         token_ms=token_ms,
         trace=trace,
         figure=figure,

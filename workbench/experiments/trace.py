@@ -2,10 +2,8 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 from pydantic import Field
 from tokenizers import Tokenizer
@@ -14,19 +12,19 @@ from workbench.analysis.run_metrics import run_metrics
 from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.experiments.generate import encode, load_tokenizer
+from workbench.experiments.routes import RouteRecorder, write_model_routes
 from workbench.paths import data_folder, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.prompts import Prompt, load_prompts
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
+from workbench.runtime.engine import Engine
 from workbench.runtime.forward import PREFILL_TILE
 from workbench.runtime.sampling import Sampler, SamplingConfig
-from workbench.runtime.session import Engine, Session, generate
-from workbench.runtime.step import Step
-from workbench.schema import ROUTE_SCHEMA, Evidence, RunFolder, write_routes
+from workbench.runtime.session import Session, generate
+from workbench.runtime.streamed import StreamedEngine
+from workbench.schema import Evidence, RunFolder
 from workbench.schema.parquet import write_parquet
 
-ROUTES_NAME = "routes.parquet"
 _PARTS_NAME = "parts"
 
 
@@ -51,40 +49,6 @@ class TraceConfig(Config):
     """How tokens are chosen: greedy text of a small model loops, and its routes repeat. The seed grows by one a request."""
     runtime: RuntimeConfig = RuntimeConfig()
     """Where experts and n-gram rows come from; routes do not depend on it."""
-
-
-class RouteRecorder:
-    """Collects the rows of one request's routes."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        self._prompt = prompt
-        self._passes: list[tuple[Step, int, np.ndarray, np.ndarray, np.ndarray]] = []
-
-    def record(self, step: Step, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> None:
-        """A `RouteSink`: takes one layer of one pass."""
-        self._passes.append((replace(step), layer, tokens, ids.astype(np.int16), weights.astype(np.float32)))
-
-    def frame(self) -> pl.DataFrame:
-        """Everything recorded, in `ROUTE_SCHEMA`, by position and layer."""
-        frames = [pl.DataFrame(schema=ROUTE_SCHEMA), *(self._rows(*each) for each in self._passes)]
-        return pl.concat(frames).sort("position", "layer", maintain_order=True)
-
-    def _rows(self, step: Step, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> pl.DataFrame:
-        num_tokens = len(tokens)
-        return pl.DataFrame(
-            {
-                "request": [step.request] * num_tokens,
-                "family": [self._prompt.family] * num_tokens,
-                "split": [self._prompt.split] * num_tokens,
-                "phase": [step.phase] * num_tokens,
-                "position": np.arange(step.position, step.position + num_tokens),
-                "layer": [layer] * num_tokens,
-                "token_id": tokens,
-                "experts": ids.tolist(),
-                "weights": weights.tolist(),
-            },
-            schema=ROUTE_SCHEMA,
-        )
 
 
 def record_trace(
@@ -122,14 +86,8 @@ def trace_steps(
             advance(num_tokens)
             yield folder
         engine.close()
-        geometry = engine.model.geometry
-        write_routes(
-            pl.concat([pl.read_parquet(path) for path in sorted(parts.iterdir())]),
-            folder.artifacts / ROUTES_NAME,
-            num_layers=geometry.num_hidden_layers,
-            num_experts=geometry.num_experts,
-            top_k=geometry.num_experts_per_tok,
-        )
+        frame = pl.concat([pl.read_parquet(path) for path in sorted(parts.iterdir())])
+        write_model_routes(frame, folder, engine.model.geometry)
         shutil.rmtree(parts)
         made = {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts), "taken_over": str(taken)}
         folder.finish(metrics=run_metrics(folder.events.frame()), tags=engine.identity | made)
@@ -153,7 +111,7 @@ def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prom
         if part.exists():
             yield config.tokens
             continue
-        recorder = RouteRecorder(prompt)
+        recorder = RouteRecorder(prompt.family, prompt.split)
         for _ in _decode(config, engine, tokenizer, request, prompt, recorder):
             yield 1
         write_parquet(recorder.frame(), part)

@@ -14,14 +14,15 @@ import polars as pl
 from workbench.experiments.generate import GenerateConfig, encode, load_tokenizer, open_engine
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.c_overlap_plan import base_plan, resolves_hits
+from workbench.loading.transfer import RequestFailed
 from workbench.paths import store_folder
 from workbench.progress import progress
 from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
 from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.engine import StreamedEngine
+from workbench.runtime.engine import Engine
 from workbench.runtime.experts import LONGEST_BLOCK
-from workbench.runtime.session import Engine, Session
-from workbench.runtime.transfer import RequestFailed
+from workbench.runtime.session import Session
+from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
 from workbench.schema.envelopes import load_envelope
 from workbench.units import NS_PER_MS
@@ -86,7 +87,7 @@ def _settings(config: OverlapConfig) -> Iterator[Case]:
     """Every width of waves with records whole and apart (in a smoke run, in turn), then each other setting that moves bytes."""
     pairs = zip(_WAVES, itertools.cycle((False, True))) if config.smoke else itertools.product(_WAVES, (False, True))
     changes: list[dict[str, Any]] = [{"wave": wave, "split_components": split} for wave, split in pairs]
-    changes += [{"ple": "late"}, {"queue": "fifo"}, {"prefetch": "next_layer"}, {"prefill": "macro"}, {"prefill": "micro"}]
+    changes += [{"ple": "late"}, {"queue": "fifo"}, {"predictor": "next_layer"}, {"prefill": "macro"}, {"prefill": "micro"}]
     changes += [{"readback": "misses"}] if resolves_hits(config) else []
     for change in changes:
         words = ", ".join(f"{name} {value}" for name, value in change.items())

@@ -76,7 +76,7 @@ def _shown(config: OverlapConfig) -> list[Comparison]:
     return [
         *widths,
         *([readback] if resolves_hits(config) else []),
-        _of("next layer", "prefetch", "nothing", "next_layer", decides=False),
+        _of("next layer", "predictor", "nothing", "next_layer", decides=False),
     ]
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.experiments.trace import ROUTES_NAME, TraceConfig, record_trace
+from workbench.experiments.routes import ROUTES_NAME
+from workbench.experiments.trace import TraceConfig, record_trace
 from workbench.gates.base import find_result
 from workbench.gates.stage import Stage, file_digest, stage_of
 from workbench.geometry import FLASH_NEXT, Geometry, slice_config

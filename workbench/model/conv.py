@@ -2,6 +2,9 @@
 
 import mlx.core as mx
 
+from workbench.model.inputs import ConvolutionInputs
+from workbench.model.state import SequenceState
+
 
 class CausalConv:
     """One filter a channel over the current and earlier tokens, `dilation` apart.
@@ -9,24 +12,28 @@ class CausalConv:
     The state is the last `(taps - 1) * dilation` inputs, `[rows, channels]`, zero at the start of a sequence.
     """
 
-    def __init__(self, weight: mx.array, dilation: int = 1) -> None:
-        # checkpoints keep torch's [channels, 1, taps]
+    def __init__(self, weight: mx.array, name: str, dilation: int = 1) -> None:
+        """`weight [channels, 1, taps]`, as torch keeps it; `name` of the array in `SequenceState.arrays`."""
         self._taps = mx.contiguous(weight.squeeze(1).T)
+        self._name = name
         self._dilation = dilation
 
-    @property
-    def state_shape(self) -> tuple[int, int]:
-        """`(rows, channels)` of the state."""
+    def start(self, state: SequenceState) -> None:
+        """Puts an empty history into `state`."""
         taps, channels = self._taps.shape
-        return ((taps - 1) * self._dilation, channels)
+        state.arrays[self._name] = mx.zeros(((taps - 1) * self._dilation, channels))
 
-    def __call__(self, x: mx.array, state: mx.array) -> tuple[mx.array, mx.array]:
-        """Inputs `[T, channels]` -> outputs `[T, channels]` and the next state."""
+    def __call__(self, x: mx.array, state: SequenceState) -> mx.array:
+        """Inputs `[T, channels]` -> outputs `[T, channels]`; advances the history by T tokens."""
         taps, channels = self._taps.shape
-        history = mx.concatenate([state, x])
+        before = state.arrays[self._name]
+        history = mx.concatenate([before, x])
         if len(history) == taps:
             windows = history[None]
         else:
             windows = mx.as_strided(history, (len(x), taps, channels), (channels, self._dilation * channels, 1))
         # contiguous: a long prefill's history would stay alive behind a mere view
-        return mx.sum(windows * self._taps, axis=1), mx.contiguous(history[len(x) :])
+        state.arrays[self._name] = mx.contiguous(history[len(x) :])
+        if state.keeps(len(x)):
+            state.keep(self._name, ConvolutionInputs(history, len(before)))
+        return mx.sum(windows * self._taps, axis=1)

@@ -7,6 +7,7 @@ import mlx.core as mx
 
 from workbench.geometry import Geometry
 from workbench.model.conv import CausalConv
+from workbench.model.inputs import DeltaInputs
 from workbench.model.norm import Norm, rms_norm
 from workbench.model.state import SequenceState
 from workbench.model.weights import Weights, joined
@@ -24,7 +25,7 @@ class GatedDeltaNet:
         self._key_heads, self._value_heads = geometry.linear_num_key_heads, geometry.linear_num_value_heads
         self._key_dim, self._value_dim = geometry.linear_key_head_dim, geometry.linear_value_head_dim
         self._project = joined(*(weights.rows(f"in_proj_{name}") for name in ("qkv", "z", "b", "a")))
-        self._conv = CausalConv(weights.array("conv1d.weight"))
+        self._conv = CausalConv(weights.array("conv1d.weight"), f"gdn.{layer}.conv")
         scale = mx.array([self._key_dim**-0.5] * self._key_heads + [1.0] * self._key_heads)
         self._qk_norm = Norm(scale[:, None], _QK_EPS)
         self._rate = -mx.exp(weights.array("A_log"))
@@ -32,30 +33,32 @@ class GatedDeltaNet:
         self._norm = rms_norm(weights.array("norm.weight"), geometry.rms_norm_eps)
         self._sigmoid_gate = geometry.output_gate_type == "sigmoid"
         self._out = joined(weights.rows("out_proj"))
-        self._conv_name, self._recurrent_name = f"gdn.{layer}.conv", f"gdn.{layer}.recurrent"
+        self._name = f"gdn.{layer}.recurrent"
 
     def start(self, state: SequenceState) -> None:
         """Puts this block's empty state into `state`."""
-        state.arrays[self._conv_name] = mx.zeros(self._conv.state_shape)
-        state.arrays[self._recurrent_name] = mx.zeros((1, self._value_heads, self._value_dim, self._key_dim))
+        self._conv.start(state)
+        state.arrays[self._name] = mx.zeros((1, self._value_heads, self._value_dim, self._key_dim))
 
     def __call__(self, hidden: mx.array, state: SequenceState) -> mx.array:
         """`[T, H]` -> `[T, H]`; advances the state by T tokens."""
         num_tokens = len(hidden)
-        keys, values = self._key_heads * self._key_dim, self._value_heads * self._value_dim
+        key_width, value_width = self._key_heads * self._key_dim, self._value_heads * self._value_dim
+        gate_stop = 2 * (key_width + value_width)
         mixed, gate, beta, rate = mx.split(
-            hidden @ self._project, [2 * keys + values, 2 * (keys + values), 2 * (keys + values) + self._value_heads], axis=1
+            hidden @ self._project, [gate_stop - value_width, gate_stop, gate_stop + self._value_heads], axis=1
         )
-        mixed, state.arrays[self._conv_name] = self._conv(mixed, state.arrays[self._conv_name])
+        mixed = self._conv(mixed, state)
         mixed = mixed * mx.sigmoid(mixed)
-        qk = self._qk_norm(mixed[:, : 2 * keys].reshape(1, num_tokens, 2 * self._key_heads, self._key_dim))
-        output, state.arrays[self._recurrent_name] = mx.fast.gated_delta_update(
-            qk[:, :, : self._key_heads],
-            qk[:, :, self._key_heads :],
-            mixed[:, 2 * keys :].reshape(1, num_tokens, self._value_heads, self._value_dim),
-            mx.exp(self._rate * mx.logaddexp(rate + self._dt_bias, _ZERO))[None],
-            mx.sigmoid(beta)[None],
-            state.arrays[self._recurrent_name],
+        qk = self._qk_norm(mixed[:, : 2 * key_width].reshape(1, num_tokens, 2 * self._key_heads, self._key_dim))
+        before, keys = state.arrays[self._name], qk[:, :, self._key_heads :]
+        values = mixed[:, 2 * key_width :].reshape(1, num_tokens, self._value_heads, self._value_dim)
+        decay = mx.exp(self._rate * mx.logaddexp(rate + self._dt_bias, _ZERO))[None]
+        beta = mx.sigmoid(beta)[None]
+        output, state.arrays[self._name] = mx.fast.gated_delta_update(
+            qk[:, :, : self._key_heads], keys, values, decay, beta, before
         )
+        if state.keeps(num_tokens):
+            state.keep(self._name, DeltaInputs(before, keys, values, decay, beta))
         gate = mx.sigmoid(gate) if self._sigmoid_gate else gate * mx.sigmoid(gate)
-        return (self._norm(output).reshape(num_tokens, values) * gate) @ self._out
+        return (self._norm(output).reshape(num_tokens, value_width) * gate) @ self._out

@@ -55,6 +55,13 @@ class Layer:
         hidden, weights = self._attention_connection.mix(x)
         return inject(x, self._attention(hidden, state), weights)
 
+    def append(self, x: mx.array, state: SequenceState) -> None:
+        """Appends T tokens to this layer's cache without attending. Raises ValueError for a layer without a QSA cache."""
+        if not isinstance(self._attention, IndexedAttention):
+            raise ValueError(f"layer {self.index} has no QSA cache")
+        hidden, _ = self._attention_connection.mix(x)
+        self._attention.append(hidden, state)
+
     def route(self, x: mx.array) -> Route:
         """The native router's choice."""
         hidden, weights = self._mlp_connection.mix(x)

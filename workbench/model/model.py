@@ -39,9 +39,15 @@ class Model:
         has_mtp = geometry.mtp_num_hidden_layers and "mtp.fc_hidden.weight" in tensors
         self.mtp = Mtp(geometry, tensors.below("mtp"), *rotaries) if has_mtp else None
 
-    def new_state(self) -> SequenceState:
-        """The state of an empty sequence."""
-        state = SequenceState(self.geometry)
+    def new_state(self, *, follow_mtp: bool = False) -> SequenceState:
+        """The state of an empty sequence.
+
+        `follow_mtp`: passes advance the MTP head's cache too, so that drafts can start at any position. Raises ValueError when
+        there is no MTP head.
+        """
+        if follow_mtp and self.mtp is None:
+            raise ValueError("this checkpoint has no MTP head")
+        state = SequenceState(self.geometry, follow_mtp=follow_mtp)
         for layer in (*self.layers, *([self.mtp.layer] if self.mtp else [])):
             layer.start(state)
         return state
@@ -64,6 +70,30 @@ class Model:
     def logits(self, x: mx.array) -> mx.array:
         """Wide residual `[T, hc_count * H]` -> logits `[T, vocab]`."""
         return self._mixer.mix(x)[0] @ self._head
+
+    def follow(self, tokens: np.ndarray, wide: mx.array, state: SequenceState) -> tuple[mx.array, ...]:
+        """Advances the MTP head's cache after a pass of the trunk, before `state.advance`: the arrays to dispatch.
+
+        A pair is the wide residual at one position and the token at the next. The first token of a sequence completes no pair:
+        the cache holds one pair fewer than the sequence tokens. Does nothing when `state` doesn't follow the trunk.
+
+        Args:
+            tokens: of the pass `[T]`.
+            wide: residual behind the last layer `[T, hc_count * H]`.
+            state: of the sequence; its position and last wide residual are those before the pass.
+        """
+        if self.mtp is None or not state.follows_mtp:
+            return ()
+        state.forget_drafts()
+        if state.position == 0:
+            earlier, tokens = wide[:-1], tokens[1:]
+        elif len(tokens) == 1:
+            earlier = state.arrays["wide"]
+        else:
+            earlier = mx.concatenate([state.arrays["wide"], wide[:-1]])
+        if len(tokens):
+            self.mtp.append(earlier, self.embed_narrow(mx.array(tokens)), state)
+        return state.caches[self.mtp.layer.index].buffers()
 
     def draft_logits(self, x: mx.array) -> mx.array:
         """The MTP layer's wide residual -> logits `[T, vocab]` of the token after next. Raises ValueError without a head."""

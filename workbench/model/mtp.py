@@ -7,6 +7,7 @@ from workbench.model.hyper import HyperConnection
 from workbench.model.layer import Layer
 from workbench.model.norm import rms_norm
 from workbench.model.rope import Rotary
+from workbench.model.state import SequenceState
 from workbench.model.weights import Weights, joined
 
 
@@ -33,3 +34,7 @@ class Mtp:
         """Input of the layer, `[T, C*H]`, from `wide [T, C*H]` at t and the embedding `[T, H]` of token t+1."""
         streams = self._hidden_norm(wide).reshape(len(wide), self._streams, -1) @ self._from_hidden
         return (streams + (self._embedding_norm(embedded) @ self._from_embedding)[:, None]).reshape(wide.shape)
+
+    def append(self, wide: mx.array, embedded: mx.array, state: SequenceState) -> None:
+        """Appends T pairs to the cache without predicting; arguments as `join`'s."""
+        self.layer.append(self.join(wide, embedded), state)

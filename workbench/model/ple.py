@@ -26,12 +26,11 @@ class NgramInjection:
             rms_norm(1 + weights.array(f"norm_{name}.weight").reshape(self._shape), geometry.rms_norm_eps)
             for name in ("key", "query", "conv")
         )
-        self._conv = CausalConv(weights.array("conv1d.weight"), dilation=geometry.ngram_size)
-        self._state_name = f"ple.{layer}.conv"
+        self._conv = CausalConv(weights.array("conv1d.weight"), f"ple.{layer}.conv", geometry.ngram_size)
 
     def start(self, state: SequenceState) -> None:
         """Puts this block's empty state into `state`."""
-        state.arrays[self._state_name] = mx.zeros(self._conv.state_shape)
+        self._conv.start(state)
 
     def __call__(self, x: mx.array, rows: mx.array, state: SequenceState) -> mx.array:
         """Wide residual `[T, C*H]` and rows `[T, E]` -> wide residual; advances the convolution by T tokens."""
@@ -41,5 +40,5 @@ class NgramInjection:
         score = mx.sqrt(mx.maximum(mx.abs(score), _SMALLEST_GATE)) * mx.sign(score)
         gated = mx.sigmoid(score) * values[:, None, :]
         normed = self._conv_norm(gated).reshape(x.shape)
-        local, state.arrays[self._state_name] = self._conv(normed, state.arrays[self._state_name])
+        local = self._conv(normed, state)
         return x + gated.reshape(x.shape) + local * mx.sigmoid(local)

@@ -6,18 +6,17 @@ Shapes: T tokens, R rows past the budget, B blocks, D head dimension, S keys a r
 """
 
 import math
+from functools import cached_property
 
 import mlx.core as mx
 import numpy as np
 
 from workbench.geometry import Geometry
+from workbench.model.cache import QsaCache
 from workbench.model.norm import rms_norm
 from workbench.model.rope import Rotary
-from workbench.model.state import QsaCache, SequenceState
+from workbench.model.state import LONGEST_BLOCK, SequenceState
 from workbench.model.weights import Weights, joined
-
-EXACT_ROWS = 8
-"""Blocks of so many tokens must give the bits of one token at a time; longer ones may share a product."""
 
 _GATHER_BYTES = 8 * 1024**2
 """Keys and values copied at once for rows past the budget."""
@@ -52,6 +51,7 @@ class IndexedAttention:
         eps, kv_heads = self._geometry.rms_norm_eps, self._geometry.num_key_value_heads
         query, key = 1 + weights.array("q_norm.weight"), 1 + weights.array("k_norm.weight")
         self._qk_norm = rms_norm(mx.stack([query] * self._heads + [key] * kv_heads), eps)
+        self._key_norm = rms_norm(mx.stack([key] * kv_heads), eps)
         self._index_query_norm = rms_norm(1 + weights.array("indexer.q_layernorm.weight"), eps)
         self._index_key_norm = rms_norm(1 + weights.array("indexer.k_layernorm.weight"), eps)
 
@@ -65,11 +65,30 @@ class IndexedAttention:
         start = cache.length
         qk, values, gate, index_queries, index_keys = mx.split(hidden @ self._project, self._columns, axis=1)
         qk = self._rotary(self._qk_norm(qk.reshape(len(hidden), -1, self._dim)), start)
-        cache.append(qk[:, self._heads :], values.reshape(len(hidden), -1, self._dim), index_keys)
-        self._finish_blocks(cache, start)
+        self._store(cache, qk[:, self._heads :], values, index_keys)
         index_queries = index_queries.reshape(len(hidden), self._index_heads, self._index_dim)
         output = self._attend(qk[:, : self._heads], index_queries, cache, start)
         return (output.reshape(len(hidden), -1) * mx.sigmoid(gate)) @ self._out
+
+    def append(self, hidden: mx.array, state: SequenceState) -> None:
+        """Appends T tokens `[T, H]` to the cache without attending."""
+        cache = state.caches[self._layer]
+        kv_width = self._geometry.num_key_value_heads * self._dim
+        keys, values, index_keys = mx.split(hidden @ self._project_keys, [kv_width, 2 * kv_width], axis=1)
+        keys = self._rotary(self._key_norm(keys.reshape(len(hidden), -1, self._dim)), cache.length)
+        self._store(cache, keys, values, index_keys)
+
+    @cached_property
+    def _project_keys(self) -> mx.array:
+        """The columns of `_project` for keys, values and index keys. On the CPU the narrower product has the same bits."""
+        qk, values, _, _, index_keys = mx.split(self._project, self._columns, axis=1)
+        return joined(qk[:, self._heads * self._dim :].T, values.T, index_keys.T)
+
+    def _store(self, cache: QsaCache, keys: mx.array, values: mx.array, index_keys: mx.array) -> None:
+        """Appends rotated keys `[T, kv heads, D]`, values `[T, kv heads * D]` and raw index keys; finishes index blocks."""
+        start = cache.length
+        cache.append(keys, values.reshape(keys.shape), index_keys)
+        self._finish_blocks(cache, start)
 
     def _finish_blocks(self, cache: QsaCache, start: int) -> None:
         first, stop = start // self._ratio, cache.length // self._ratio
@@ -95,11 +114,11 @@ class IndexedAttention:
     @property
     def _rows_at_once(self) -> int:
         row_values = 2 * self._geometry.num_key_value_heads * self._dim * (self._geometry.indexer_budget + self._ratio - 1)
-        return max(EXACT_ROWS, _GATHER_BYTES // (4 * row_values))
+        return max(LONGEST_BLOCK, _GATHER_BYTES // (4 * row_values))
 
     def _dense(self, queries: mx.array, cache: QsaCache, start: int) -> list[mx.array]:
         """Rows that see every earlier token; one by one where bits must not depend on the block."""
-        if len(queries) > EXACT_ROWS:
+        if len(queries) > LONGEST_BLOCK:
             output = self._product(queries.swapaxes(0, 1)[None], cache.keys_values(start + len(queries)), "causal")
             return [output[0].swapaxes(0, 1)]
         return [

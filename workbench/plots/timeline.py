@@ -1,4 +1,4 @@
-"""One decoded token as a figure: where compute stood still, and what every read did meanwhile."""
+"""One generating pass as a figure: where compute stood still, and what every read did meanwhile."""
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def timeline_figure(spans: pl.DataFrame, title: str, *, evidence: Evidence, sour
     axes.set_yticks(*_ticks(rows), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, length_ms)
-    axes.set_xlabel("milliseconds since the token before")
+    axes.set_xlabel("milliseconds since the pass before")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     _legend(figure, spans)

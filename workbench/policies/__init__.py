@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from workbench.errors import BadInput
+from workbench.plugins import is_plugin, load_class, short_name
 from workbench.policies.arc import Arc
 from workbench.policies.base import Policy
 from workbench.policies.belady import Belady
@@ -19,22 +20,24 @@ POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfr
 
 
 def make(name: str, *, capacity: int, **settings: Any) -> Policy:
-    """The policy `name` for a cache of `capacity` records, e.g. `make("lfru", capacity=4008)`.
+    """The policy `name`, or `file.py:Class`, for a cache of `capacity` records, e.g. `make("lfru", capacity=4008)`.
 
     Raises BadInput on an unknown name or setting, naming the nearest, and on a setting that the policy can't do without:
     `events` for belady, `num_layers` and `num_experts` for layer-quota.
     """
-    if name not in POLICIES:
+    kind = load_class(name, Policy) if is_plugin(name) else POLICIES.get(name)
+    if kind is None:
         raise BadInput(f"no cache policy {name!r}{_nearest(name, list(POLICIES))}; there are {', '.join(POLICIES)}")
-    parameters = dict(inspect.signature(POLICIES[name]).parameters)
-    del parameters["capacity"]
+    _, *others = inspect.signature(kind).parameters.values()
+    parameters = {each.name: each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
     for setting in settings:
         if setting not in parameters:
-            raise BadInput(f"cache policy {name} has no setting {setting!r}{_nearest(setting, list(parameters))}")
+            raise BadInput(f"cache policy {short_name(name)} has no setting {setting!r}{_nearest(setting, list(parameters))}")
     for setting, parameter in parameters.items():
         if parameter.default is parameter.empty and setting not in settings:
-            raise BadInput(f"cache policy {name} needs {setting}")
-    return POLICIES[name](capacity, **settings)
+            raise BadInput(f"cache policy {short_name(name)} needs {setting}")
+    made: Policy = kind(capacity, **settings)
+    return made
 
 
 def _nearest(word: str, known: list[str]) -> str:

@@ -4,7 +4,7 @@ Access is event-atomic: a token's whole top-k of one layer (or a block's union) 
 resident together. An owner of slots calls, for each event and in this order: `start_event()`, `touch(hits)`,
 `admit(misses)` and `evict(overflow, protected)` with the event's keys protected. Making room first and admitting
 afterwards is legal too; ARC and S3-FIFO then adapt to a miss one eviction later than their papers do. A record that was
-predicted is admitted like any other: the prediction counts as a use.
+predicted is admitted when an event first uses it: a prediction is no use, and one that is wasted leaves no trace.
 """
 
 from abc import ABC, abstractmethod

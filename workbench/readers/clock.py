@@ -41,7 +41,8 @@ class VirtualClock:
 
     def sleep_until(self, time_ns: int) -> None:
         """Makes it `time_ns`, unless it is later already."""
-        self._now_ns = max(self._now_ns, time_ns)
+        if time_ns > self._now_ns:
+            self._now_ns = time_ns
 
 
 def end_ns(clock: Clock, timeout_s: float | None) -> int | None:

@@ -13,11 +13,13 @@ class Disk:
     def __init__(self, envelope: Envelope) -> None:
         self.envelope = envelope
         self._free_ns = 0.0
+        # worked out once: a replay asks for every read
+        self._pipe_bytes_per_s, self._stream_bytes_per_s = envelope.bandwidth_gbps * GB, envelope.stream_gbps * GB
+        self._least_s, self._latency_ns = 1 / envelope.iops, envelope.latency_us * NS_PER_US
 
     def ready_ns(self, submit_ns: int, num_bytes: int) -> int:
         """When a read submitted now is done. Reads are given in the order they were submitted."""
-        envelope = self.envelope
-        share_ns = NS_PER_S * max(num_bytes / (envelope.bandwidth_gbps * GB), 1 / envelope.iops)
+        share_ns = NS_PER_S * max(num_bytes / self._pipe_bytes_per_s, self._least_s)
         self._free_ns = max(self._free_ns, submit_ns) + share_ns
-        alone_ns = envelope.latency_us * NS_PER_US + NS_PER_S * num_bytes / (envelope.stream_gbps * GB)
+        alone_ns = self._latency_ns + NS_PER_S * num_bytes / self._stream_bytes_per_s
         return round(max(self._free_ns, submit_ns + alone_ns))

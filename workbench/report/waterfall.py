@@ -1,4 +1,4 @@
-"""Where the time of a decoded token goes, beside the bound. Waits are the timed run's, stages its attribution run's."""
+"""Where the time of a generated token goes, beside the bound. Waits are the timed run's, stages its attribution run's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import polars as pl
 from workbench.errors import BadInput
 from workbench.report.runs import Run
 from workbench.schema import read_events
+from workbench.schema.generated import Intervals
 from workbench.units import NS_PER_MS
 
 _BEFORE = ("ple", "gdn", "qsa", "router")
@@ -32,7 +33,7 @@ class Waterfall:
 
     run: Run
     token_ms: float
-    """Mean interval between decoded tokens."""
+    """Mean time per token, the inverse of `e2e/decode_tps`."""
     parts: tuple[Part, ...]
     """They add up to the token."""
     readback_ms: float
@@ -44,20 +45,21 @@ class Waterfall:
 
 
 def waterfall(run: Run) -> Waterfall | None:
-    """Of a run with at least two decoded tokens whose events can be read, else None."""
+    """The waterfall of a run that has a decode rate and readable events, else None."""
     if run.result is None or "e2e/decode_tps" not in run.result.metrics:
         return None
     try:
-        decode = read_events(run.folder.path / "events.parquet").filter(phase="decode")
+        events = read_events(run.folder.path / "events.parquet")
+        intervals = Intervals.of(events)
     except (BadInput, OSError, pl.exceptions.PolarsError):
         return None
-    tokens = decode.filter(kind="token").sort("t_ns")
-    if tokens.height < 2:
+    if not intervals.num_tokens:
         return None
     token_ms = 1000 / run.result.metrics["e2e/decode_tps"]
-    waits = decode.filter(kind="wait")
-    expert_ms, ple_ms = (_per_token_ms(waits.filter(store=store), tokens) for store in ("expert", "ple"))
-    predictor_ms = _per_token_ms(decode.filter(kind="stage", name="predictor"), tokens)
+    inside = intervals.inside(events)
+    waits = inside.filter(kind="wait")
+    expert_ms, ple_ms = (_per_token_ms(waits.filter(store=store), intervals) for store in ("expert", "ple"))
+    predictor_ms = _per_token_ms(inside.filter(kind="stage", name="predictor"), intervals)
     compute = _compute(run.result.metrics, max(token_ms - expert_ms - ple_ms - predictor_ms, 0.0))
     metrics = run.result.metrics
     return Waterfall(
@@ -69,16 +71,15 @@ def waterfall(run: Run) -> Waterfall | None:
             Part(key="expert", name="exposed expert wait", ms=expert_ms),
             Part(key="ple", name="exposed PLE wait", ms=ple_ms),
         ),
-        readback_ms=_per_token_ms(decode.filter(kind="readback"), tokens),
+        readback_ms=_per_token_ms(inside.filter(kind="readback"), intervals),
         bound_ms=metrics.get("e2e/dependency_bound_ms"),
         bytes_per_token=metrics.get("e2e/demand_bytes_per_token", 0.0) + metrics.get("e2e/wasted_bytes_per_token", 0.0),
     )
 
 
-def _per_token_ms(events: pl.DataFrame, tokens: pl.DataFrame) -> float:
-    """Of the intervals that `decode_tps` counts: events after the first token, over the tokens behind it."""
-    inside = events.filter(pl.col("t_ns") >= tokens["t_ns"][0])
-    return float(inside["duration_ns"].fill_null(0).sum()) / NS_PER_MS / (tokens.height - 1)
+def _per_token_ms(inside: pl.DataFrame, intervals: Intervals) -> float:
+    """Durations of events that lie in the intervals that `decode_tps` counts, per token committed in them."""
+    return float(inside["duration_ns"].fill_null(0).sum()) / NS_PER_MS / intervals.num_tokens
 
 
 def _compute(metrics: Mapping[str, float], compute_ms: float) -> tuple[Part, ...]:

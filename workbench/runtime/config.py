@@ -1,10 +1,12 @@
 """How experts and n-gram rows come from disk: every setting of a streamed run."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from workbench.config import Config
+from workbench.plugins import Plugin
+from workbench.prediction import ClassBudgets, PredictorSettings
 from workbench.scheduling.demand import WaveSize
 
 
@@ -13,8 +15,8 @@ class RuntimeConfig(Config):
 
     cache_bytes: int | None = None
     """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
-    policy: str = "lfru"
-    """Eviction policy of both pools."""
+    policy: Plugin = "lfru"
+    """Eviction policy of both pools: a name, or a class of your own as `file.py:Class`."""
     uncached: bool = True
     """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
     checksums: bool = True
@@ -35,11 +37,23 @@ class RuntimeConfig(Config):
     """Lanes of their own for n-gram pages, or one common queue and depth for pages and records (the control)."""
     readback: Literal["ids", "misses"] = "ids"
     """What the host reads of a route before the experts run: every id, or the missing ones only."""
-    prefetch: Literal["nothing", "next_layer"] = "nothing"
-    """Predicted reads; next_layer: the whole next layer, within the budgets (the control)."""
+    predictor: Plugin = "nothing"
+    """What predicts expert reads: nothing, previous_token, next_layer (the whole layer), oracle, noisy_oracle, or a class of
+    your own as `file.py:Class`."""
+    predictor_settings: PredictorSettings = PredictorSettings()
+    """Of the predictor."""
+    budgets: ClassBudgets = ClassBudgets()
+    """Bytes, slots and reads that predictions may take."""
     envelope: str = ""
     """A disk of `data/envelopes` (its name, or a path) that the reads are slowed to: the run is emulated. Empty: this disk."""
     prefill: Literal["auto", "macro", "micro"] = "auto"
     """How a tile of the prompt gets its experts: whole layers in sequence, the union of what it needs, or the faster one."""
     ring_share: float = Field(0.25, gt=0, le=1)
     """Part of the slots that whole layers may borrow while they pass through."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "prefetch" in values:
+            raise ValueError('prefetch is now called predictor: write predictor = "nothing" or "next_layer"')
+        return values

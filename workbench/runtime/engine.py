@@ -1,230 +1,250 @@
-"""The streaming engine: a model whose experts and rows come from a store, within one byte budget."""
+"""The engine: one loop in which decode, prompts, blocks that are verified and several requests are cases (`Engine.step`)."""
 
+from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
 import mlx.core as mx
+import numpy as np
 
-from workbench import policies
-from workbench.errors import BadInput
-from workbench.geometry import Geometry
+from workbench.loading.predicting import Predicting
+from workbench.loading.transfer import RequestFailed, Transfer, request_failed
+from workbench.loading.wait import Loading
 from workbench.model.model import Model
-from workbench.readers import Clock, Disk, PacedReader, Reader, RealClock, open_reader
-from workbench.runtime.chunks import ChunkSource, cut_layers
-from workbench.runtime.config import RuntimeConfig
-from workbench.runtime.crossover import UNKNOWN_DISK, Crossover, DiskRates
+from workbench.model.state import LONGEST_BLOCK
 from workbench.runtime.evaluation import Evaluation
-from workbench.runtime.expert_math import ExpertMath, StackedMath, expert_math
-from workbench.runtime.experts import StreamedExperts
-from workbench.runtime.hit_table import HitTable
-from workbench.runtime.pool import PagePool, RecordPool
-from workbench.runtime.prefetch import NextLayer
-from workbench.runtime.prefill import Prefill
-from workbench.runtime.records import RecordSource
-from workbench.runtime.resident import MLX_CACHE_BYTES, load_tensors
-from workbench.runtime.ring import LAYER, Ring, layer_pool
-from workbench.runtime.rows import PageSource, StreamedRows
-from workbench.runtime.step import Step
-from workbench.runtime.store_cache import lead_in_granule, plan_store_cache
-from workbench.runtime.transfer import Source, Transfer
-from workbench.runtime.union import Share
-from workbench.runtime.waves import Waves
-from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
-from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, Pool
-from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.slots import SlotTable
+from workbench.runtime.forward import Done, Routed, Rows, RowsNeeded, Tap, forward
+from workbench.runtime.lane import Accept, Job, Lane, Meeting, next_ready
+from workbench.runtime.route_log import RouteLog, RouteSink
 from workbench.schema import EventLog
-from workbench.schema.envelopes import load_envelope
-from workbench.stores import Store, open_store
-from workbench.units import MIB, PAGE_BYTES, format_bytes
 
-COALESCE_BYTES = 4 * MIB
-"""Largest read made of adjacent ones: beyond it a call only holds back the first of them."""
+Members = Sequence[tuple[Lane, Routed]]
+"""Lanes at one layer, each with its router's choice."""
 
 
-class StreamedEngine:
-    """Trunk in memory, experts and rows from a store within one byte budget. Close it (or use `with`) to end its reads."""
+class Group(Protocol):
+    """The experts of one layer, on the rows of one lane or of several."""
+
+    def run(self) -> Loading[list[mx.array]]:
+        """Values `[T, k, H]` of each lane's rows."""
+
+    def leave(self, lane: Lane) -> None:
+        """A lane failed or was cancelled: the others go on without it."""
+
+
+class ExpertSource(Protocol):
+    """Where routed experts' values come from."""
+
+    def start(self, lane: Lane) -> None:
+        """A pass of a lane begins."""
+
+    def group(self, layer: int, members: Members) -> Group:
+        """The experts that the routers of `members` chose."""
+
+
+class RowSource(Protocol):
+    """Where n-gram rows come from."""
+
+    def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
+        """A lane's pass will read the rows `[T, heads]` of `layer`."""
+
+    def load(self, lane: Lane, layer: int) -> Loading[list[mx.array]]:
+        """The announced rows, heads side by side: float32 `[T, ple_embed_dim]`."""
+
+
+class Engine:
+    """A model, its experts and rows, and the lanes that compute on them."""
+
+    resident_bytes: int
+    """Weights as they are held in memory."""
+    cache_bytes: int
+    """Bytes of slots and pages."""
+    identity: dict[str, str]
+    """Digests of what the engine computes on, for a result's tags."""
 
     def __init__(
         self,
-        folder: Path,
-        config: RuntimeConfig,
+        model: Model,
+        experts: ExpertSource,
+        rows: RowSource,
+        transfer: Transfer,
+        evaluation: Evaluation,
         log: EventLog,
-        *,
-        rates: DiskRates = UNKNOWN_DISK,
-        reader: Reader | None = None,
-        clock: Clock | None = None,
+        predicting: Predicting | None = None,
     ) -> None:
-        """`rates`: what the disk gives, for the choice of prefill modes. `reader` and its `clock` stand in for this machine's,
-        to emulate a disk or plant faults.
+        self.model, self.experts, self.rows = model, experts, rows
+        self.transfer, self.evaluation, self.log = transfer, evaluation, log
+        self._predicting = predicting
+        self._lanes: deque[Lane] = deque()
 
-        Raises BadInput on a damaged store or a budget below one token's working set.
-        """
-        mx.set_cache_limit(MLX_CACHE_BYTES)
-        self.store: Store = open_store(folder)
-        self.config = config
-        self.log = log
-        self.step = Step()
-        self.evaluation = Evaluation(log, self.step)
-        self._rates = rates
-        self._least, self.budget = plan_store_cache(self.store, config.cache_bytes)
-        geometry = self.store.geometry
-        # before the pools, whose memory must not add to what loading holds for a moment
-        before = mx.get_active_memory()
-        self.model = Model(geometry, load_tensors(self.store.resident_path))
-        self.resident_bytes = mx.get_active_memory() - before
-        """Trunk weights as they are held in memory."""
-        self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
-        self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
-        self.reader = configured_reader(config) if reader is None else reader
+    # ---- the loop -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Resumes one lane up to its next stage; waits for bytes when every lane waits for some."""
+        self.transfer.collect()
+        lane = next_ready(self._lanes)
+        if lane is None:
+            self._wait()
+            return
         try:
-            self._connect(geometry, clock or RealClock())
+            match self._resume(lane):
+                case None:
+                    pass
+                case Routed() as routed:
+                    lane.routes.note(routed.layer, routed.route)
+                    self._meet(lane, routed)
+                case Rows(layer, row_ids):
+                    self.rows.start(lane, layer, row_ids)
+                case RowsNeeded(layer):
+                    lane.job = Job([lane], self.rows.load(lane, layer), _nobody_left)
+                case Tap(layer, x):
+                    self._look(lane, layer, x)
+                case Done(logits):
+                    self._commit(lane, self.evaluation.read(lane.scope, logits))
+        except RequestFailed as error:
+            self._fail(lane, error)
         except BaseException:
-            self.reader.close()
+            for each in lane.job.lanes[:] if lane.job is not None else [lane]:
+                self._drop(each)
             raise
 
-    def _connect(self, geometry: Geometry, clock: Clock) -> None:
-        config, evaluation = self.config, self.evaluation
-        expert_file = self.reader.open_file(self.store.experts.path)
-        self._records, pages = self._sources(expert_file)
-        chunks = self._chunks(expert_file)
-        sources: dict[str, Source] = {"expert": self._records, "ple": pages}
-        if chunks is not None:
-            sources[LAYER] = chunks
-        pools = self._pools(self._records, pages, chunks)
-        lanes = LaneConfig(depth={pool.name: max(1, pool.slots.num_slots) for pool in pools})
-        self.scheduler = Scheduler(pools, SchedulerConfig(lanes=lanes))
-        self.transfer = Transfer(self.scheduler, self.reader, sources, self.log, clock, evaluation.finish_all)
-        self._ring = Ring(self.transfer, chunks, self._record_pool, self._num_ring_slots) if chunks else None
-        math = expert_math(self._record_pool, self._records.lead_in)
-        self.experts = StreamedExperts(
-            geometry,
-            self.transfer,
-            Waves(math, self.transfer, evaluation, self.step, config.wave),
-            evaluation,
-            self.step,
-            prefill=self.new_prefill(range(geometry.num_hidden_layers)),
-            hit_table=self._hit_table(geometry, math) if config.readback == "misses" else None,
-            next_layer=NextLayer(geometry, self.transfer, self.step) if config.prefetch == "next_layer" else None,
+    def _resume(self, lane: Lane) -> Any:
+        """Resumes a lane's job, then its stages: the stage that they yield, or None while the job is not done."""
+        sent_ns = self.evaluation.sent_ns
+        if lane.job is not None:
+            lane.job.resume()
+        stage = None
+        if lane.job is None and lane.stages is not None:
+            answer, lane.answer = lane.answer, None
+            stage = lane.stages.send(answer)
+        lane.sent_ns += self.evaluation.sent_ns - sent_ns
+        return stage
+
+    def _wait(self) -> None:
+        """Every lane waits: fails lanes whose bytes can't be read; else syncs a piece of compute, or waits exposed."""
+        jobs = list(dict.fromkeys(lane.job for lane in self._lanes if lane.job is not None))
+        waits = [job.wait for job in jobs if job.wait is not None]
+        failures = [demand for wait in waits for demand in wait.failures]
+        for demand in failures:
+            self._fail(self._lane(demand.event.request), request_failed(demand))
+        if not failures:
+            self.transfer.advance(waits)
+
+    def _look(self, lane: Lane, layer: int, x: mx.array) -> None:
+        if self._predicting is not None:
+            self._predicting.look(lane.scope, layer, {"x": x})
+
+    # ---- lanes that meet ------------------------------------------------------------------------------------------------
+
+    def _meet(self, lane: Lane, routed: Routed) -> None:
+        members: Members | None = [(lane, routed)]
+        if lane.meeting is not None:
+            members = lane.meeting.arrive(lane, routed)
+        self._start_group(members)
+
+    def _start_group(self, members: Members | None) -> None:
+        if members:
+            group = self.experts.group(members[0][1].layer, members)
+            job = Job([lane for lane, _ in members], group.run(), group.leave)
+            for lane, _ in members:
+                lane.job = job
+
+    # ---- passes -------------------------------------------------------------------------------------------------------
+
+    def new_lane(self, request: int = 0, *, sink: RouteSink | None = None, follow_mtp: bool = False) -> Lane:
+        """A lane for an empty sequence. `follow_mtp`: its MTP head's cache follows the trunk, so that it can draft."""
+        state = self.model.new_state(follow_mtp=follow_mtp)
+        return Lane(request=request, state=state, routes=RouteLog(self.log, self.model.geometry.num_experts, sink))
+
+    def start(self, lane: Lane, tokens: np.ndarray, phase: str, *, accept: Accept | None = None) -> None:
+        """A pass of a lane over `tokens [T]` begins: one transaction.
+
+        `accept`: says from the logits of all rows how many tokens are committed; without it all are, and only the last row
+        has logits. Raises ValueError while another pass of the request is under way.
+        """
+        if any(other.request == lane.request for other in self._lanes):
+            raise ValueError(f"a pass of request {lane.request} is under way")
+        lane.begin(tokens, phase, accept)
+        self._lanes.append(lane)
+        lane.stages = forward(
+            self.model,
+            lane.state,
+            tokens,
+            num_logits=1 if accept is None else None,
+            taps=self._predicting is not None and self._predicting.wants_taps,
+            dispatch=self.evaluation.send,
         )
-        early = config.ple == "early"
-        self.rows = StreamedRows(self.store.ngrams, self.transfer, pages, self._page_pool, self.step, early=early)
+        try:
+            self.experts.start(lane)
+        except BaseException:
+            self._drop(lane)
+            raise
 
-    def new_prefill(self, layers: Sequence[int]) -> Prefill:
-        """Tiles that pass through `layers`; what is learnt of one is no help to another."""
-        geometry, config = self.store.geometry, self.config
-        crossover = Crossover(
-            self._rates,
-            record_bytes=geometry.record_bytes,
-            num_experts=geometry.num_experts,
-            top_k=geometry.num_experts_per_tok,
-            ring_bytes=self._ring.num_bytes if self._ring else 0,
-            # only windows of whole pages lie side by side
-            records_per_call=1 if geometry.record_bytes % PAGE_BYTES else max(1, COALESCE_BYTES // geometry.record_bytes),
-        )
-        return Prefill(
-            self.transfer,
-            self._records,
-            self._record_pool,
-            self.step,
-            self.log,
-            layers=layers,
-            crossover=crossover,
-            share=Share.of(self.budget.num_slots, config.ring_share, geometry.num_hidden_layers),
-            ring=self._ring,
-            mode=config.prefill,
-        )
+    def run(self, *lanes: Lane) -> None:
+        """Steps until no pass of `lanes` is under way. A lane that failed has an `error`."""
+        for lane in lanes:
+            while lane.stages is not None:
+                self.step()
 
-    @property
-    def _num_ring_slots(self) -> int:
-        """Slots that whole layers borrow: a token's records always find room beside them."""
-        num_slots = self.budget.num_slots
-        return min(int(self.config.ring_share * num_slots), num_slots - self.store.geometry.num_experts_per_tok)
+    def meet(self, lanes: Sequence[Lane]) -> None:
+        """The passes that `lanes` have just begun meet at every layer. Raises ValueError when one is a prompt's tile."""
+        if any(lane.scope.num_tokens > LONGEST_BLOCK for lane in lanes):
+            raise ValueError(f"only blocks of at most {LONGEST_BLOCK} tokens meet")
+        meeting = Meeting(list(lanes))
+        for lane in lanes:
+            lane.meeting = meeting
 
-    def _chunks(self, file: int) -> ChunkSource | None:
-        """Reads of whole layers; None where the ring would be too small. Raises BadInput when the configuration needs one."""
-        pool, num_ring_slots = self._record_pool, self._num_ring_slots
-        cut = cut_layers(self.store.experts, max(0, num_ring_slots * pool.stride_bytes - PAGE_BYTES))
-        if cut.num_places:
-            first = pool.num_slots - num_ring_slots
-            return ChunkSource(self.store.experts, pool, first, cut, file, checksums=self.config.checksums)
-        if self.config.prefill == "macro":
-            need, have = format_bytes(2 * cut.place_bytes), format_bytes(num_ring_slots * pool.stride_bytes)
-            raise BadInput(f"prefill=macro needs a ring of {need}, ring_share gives it {have}: raise cache_bytes or ring_share")
-        return None
+    def cancel(self, lane: Lane) -> None:
+        """Ends the pass of a lane, at whatever stage; the state is that of the last commit. Nothing, between passes."""
+        if lane.stages is not None:
+            self._drop(lane)
 
-    def _sources(self, expert_file: int) -> tuple[RecordSource, PageSource]:
-        store, config = self.store, self.config
-        files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
-        records = RecordSource(store.experts, self._record_pool, expert_file, checksums=config.checksums)
-        lane = "ple" if config.queue == "lanes" else "expert"
-        return records, PageSource(store.ngrams, files, self._page_pool, lane=lane, checksums=config.checksums)
+    def _commit(self, lane: Lane, logits: np.ndarray) -> None:
+        accepted = lane.scope.num_tokens if lane.accept is None else lane.accept(logits)
+        routes = lane.commit(accepted, logits)
+        self._leave(lane)
+        lane.release_held(self.transfer)
+        if self._predicting is not None:
+            first_keys = np.arange(routes.shape[1]) * self.model.geometry.num_experts
+            self._predicting.committed(lane.scope, list((routes + first_keys[:, None]).swapaxes(0, 1)))
+        self.evaluation.note_sent(lane.scope, lane.sent_ns)
+        lane.note_end(self.transfer, self.log)
 
-    def _pools(self, records: RecordSource, pages: PageSource, chunks: ChunkSource | None) -> list[Pool]:
-        store, budget = self.store, self.budget
-        expert = Pool(
-            name="expert",
-            digest=store.experts.digest,
-            slots=SlotTable(budget.num_slots, self._policy(budget.num_slots), min_slots=self._least.num_slots),
-            sizes=records.sizes,
-            parts=(GATE_UP_BITS, DOWN_BIT) if self.config.split_components else (RECORD_BITS,),
-        )
-        ple = Pool(
-            name="ple",
-            digest="+".join(ngrams.digest for ngrams in store.ngrams.values()),
-            slots=SlotTable(budget.num_pages, self._policy(budget.num_pages), min_slots=self._least.num_pages),
-            sizes=pages.sizes,
-            parts=(PAGE_BIT,),
-        )
-        return [expert, ple, *([layer_pool(chunks, store.experts.digest)] if chunks else [])]
+    def _fail(self, lane: Lane, error: RequestFailed) -> None:
+        lane.error = error
+        self._drop(lane)
 
-    def _hit_table(self, geometry: Geometry, math: ExpertMath) -> HitTable:
-        """Kept up to date by the pool. Raises BadInput where it can't serve."""
-        if not isinstance(math, StackedMath):
-            raise BadInput(
-                f"readback=misses runs all hits in one gather, which records of {geometry.record_bytes:,} bytes have none of "
-                "(their scales are not kept in float32); use readback=ids"
-            )
-        if self.config.wave == "barrier":
-            raise BadInput("readback=misses starts hits at once and wave=barrier starts nothing before all is there: choose one")
-        table = HitTable(geometry.num_experts * geometry.num_expert_layers, math, self.evaluation)
-        self.scheduler.pools["expert"].on_gone = table.drop
-        return table
+    def _drop(self, lane: Lane) -> None:
+        """Drops a lane's pass: its state, routes, reads and leases are those of the last commit."""
+        # dispatched compute may still read slots that other lanes are given now
+        mx.synchronize()
+        lane.abort()
+        self._leave(lane)
+        lane.held.clear()
+        self.transfer.cancel(lane.request)
+        if self._predicting is not None:
+            self._predicting.cancel(lane.request)
 
-    def _policy(self, capacity: int) -> policies.Policy:
-        if self.config.policy == "belady":
-            raise BadInput("policy belady needs the future: it exists in replays only")
-        return policies.make(self.config.policy, capacity=capacity)
+    def _leave(self, lane: Lane) -> None:
+        """Ends a lane's pass; lanes that meet it, or share its job, go on."""
+        job, meeting = lane.job, lane.meeting
+        self._lanes.remove(lane)
+        lane.end()
+        if job is not None:
+            job.remove(lane)
+        if meeting is not None:
+            self._start_group(meeting.leave(lane))
 
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of slots and pages."""
-        return self.budget.num_bytes
+    def _lane(self, request: int) -> Lane:
+        return next(lane for lane in self._lanes if lane.request == request)
 
-    @property
-    def identity(self) -> dict[str, str]:
-        """Digest of the store, the cache that was made of the budget, and the reader that this machine got."""
-        slots, pages = f"{self.budget.num_slots}", f"{self.budget.num_pages}"
-        reader = type(self.reader).__name__
-        return {"store_digest": self.store.digest, "cache_slots": slots, "cache_pages": pages, "reader": reader}
-
-    def settle(self) -> None:
-        """A pass was evaluated: its last layer's slots may go."""
-        self.experts.settle()
-
-    def abandon(self, request: int) -> None:
-        """A pass failed: its reads are given up, its leases end."""
-        self.experts.forget()
-        self.rows.forget()
-        self.scheduler.cancel(request)
+    # ---- what experiments ask -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends all reads, threads and files, then accounts for what nobody used."""
-        self.experts.settle()
-        self.reader.close()
-        self.scheduler.close()
+        """Cancels passes that are under way."""
+        for lane in list(self._lanes):
+            self._drop(lane)
 
     def __enter__(self) -> Self:
         return self
@@ -233,13 +253,5 @@ class StreamedEngine:
         self.close()
 
 
-def configured_reader(config: RuntimeConfig) -> Reader:
-    """This machine's reader with the lanes of a configuration, slowed to its envelope where it names one.
-
-    Raises BadInput when there is no such envelope.
-    """
-    envelope = load_envelope(config.envelope) if config.envelope else None
-    depth = {"expert": config.expert_depth, LAYER: config.layer_depth}
-    depth |= {"ple": config.ple_depth} if config.queue == "lanes" else {}
-    reader = open_reader(uncached=config.uncached, depth=depth, coalesce_bytes=COALESCE_BYTES)
-    return reader if envelope is None else PacedReader(reader, Disk(envelope), depth)
+def _nobody_left(lane: Lane) -> None:
+    """Of a job of one lane: when that lane leaves, no other goes on."""

@@ -1,4 +1,4 @@
-"""Where the host stands still for compute: each such place is an event, so that host time can be told from it."""
+"""Where the host waits for the device: each such place is an event, so that host time can be told from it."""
 
 import time
 from collections.abc import Callable
@@ -7,61 +7,62 @@ from typing import TypeVar
 import mlx.core as mx
 import numpy as np
 
-from workbench.runtime.step import Step
+from workbench.scheduling.ticket import Event, Scope
 from workbench.schema import EventLog
 
 T = TypeVar("T")
 
 
 class Evaluation:
-    """Evaluates on behalf of the pass under way."""
+    """Dispatches arrays to the device and waits for them, on behalf of the pass that a scope names."""
 
-    def __init__(self, log: EventLog, step: Step) -> None:
-        self._log, self._step = log, step
-        self._sent_ns = 0
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.sent_ns = 0
+        """Time that `send` has taken so far."""
 
     def send(self, *arrays: mx.array) -> None:
-        """Sends arrays off to be computed. MLX takes a few operations at a time: beyond them the host stands still here too."""
+        """Dispatches arrays. MLX takes a few operations at a time: beyond them the host waits here too."""
         start_ns = time.monotonic_ns()
         mx.async_eval(*arrays)
-        self._sent_ns += time.monotonic_ns() - start_ns
+        self.sent_ns += time.monotonic_ns() - start_ns
 
-    def start_pass(self) -> None:
-        """What an earlier pass sent is no part of this one, even if that failed."""
-        self._sent_ns = 0
+    def note_sent(self, scope: Scope, sent_ns: int) -> None:
+        """Notes the time that `send` took in a pass that ends."""
+        self._note(time.monotonic_ns(), "evaluate", scope, sent_ns)["name"] = "send"
 
-    def end_pass(self) -> None:
-        """Notes the time that `send` took in the pass that ends."""
-        step, now_ns = self._step, time.monotonic_ns()
-        where = {"request": step.request, "phase": step.phase, "position": step.position}
-        self._log.add(now_ns, "evaluate", name="send", duration_ns=self._sent_ns, **where)
-
-    def finish(self, *arrays: mx.array) -> None:
+    def finish(self, scope: Scope, *arrays: mx.array) -> None:
         """Returns when these have been computed."""
-        self._timed("evaluate", lambda: mx.eval(*arrays))
+        self._timed("evaluate", scope, lambda: mx.eval(*arrays))
 
-    def finish_all(self) -> None:
-        """Returns when nothing that was sent off is still computing."""
-        self._timed("evaluate", mx.synchronize)
+    def finish_all(self, scope: Scope | Event) -> None:
+        """Returns when the device is idle."""
+        self._timed("evaluate", scope, mx.synchronize)
 
-    def read(self, array: mx.array) -> np.ndarray:
+    def read(self, scope: Scope, array: mx.array) -> np.ndarray:
         """An array's values."""
-        return self._timed("evaluate", lambda: np.array(array))
+        return self._timed("evaluate", scope, lambda: np.array(array))
 
-    def read_back(self, layer: int, choice: mx.array) -> np.ndarray:
-        """What a router chose, or what of it is missing: the wait that a layer's reads can't avoid."""
-        return self._timed("readback", lambda: np.array(choice), layer=layer)
+    def read_back(self, scope: Scope, layer: int, choice: mx.array) -> np.ndarray:
+        """The ids that a router chose, or the missing ones: the wait that a layer's reads can't avoid."""
+        return self._timed("readback", scope, lambda: np.array(choice), layer)
 
-    def _timed(self, kind: str, work: Callable[[], T], **columns: int) -> T:
-        start_ns, step = time.monotonic_ns(), self._step
+    def _timed(self, kind: str, scope: Scope | Event, work: Callable[[], T], layer: int | None = None) -> T:
+        start_ns = time.monotonic_ns()
         result = work()
-        self._log.add(
-            start_ns,
-            kind,
-            request=step.request,
-            phase=step.phase,
-            position=step.position,
-            duration_ns=time.monotonic_ns() - start_ns,
-            **columns,
-        )
+        row = self._note(start_ns, kind, scope, time.monotonic_ns() - start_ns)
+        if layer is not None:
+            row["layer"] = layer
         return result
+
+    def _note(self, t_ns: int, kind: str, scope: Scope | Event, duration_ns: int) -> dict[str, object]:
+        row: dict[str, object] = {
+            "t_ns": t_ns,
+            "kind": kind,
+            "request": scope.request,
+            "phase": scope.phase,
+            "position": scope.position,
+            "duration_ns": duration_ns,
+        }
+        self._log.append(row)
+        return row

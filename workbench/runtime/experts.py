@@ -1,24 +1,31 @@
-"""Routed experts from disk: what `forward` computes on, read when the native router says so."""
+"""Routed experts from disk: read when the native router says so, computed in waves as their bytes arrive."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from workbench.geometry import Geometry
+from workbench.loading.joint import JointDemand
+from workbench.loading.predicting import Predicting
+from workbench.loading.transfer import Transfer
+from workbench.loading.wait import Loading
+from workbench.loading.waves import run_in_waves
+from workbench.model.state import LONGEST_BLOCK
 from workbench.runtime.block import Block
+from workbench.runtime.engine import Members
 from workbench.runtime.evaluation import Evaluation
+from workbench.runtime.expert_math import ExpertMath
 from workbench.runtime.flow import BlockWork
 from workbench.runtime.hit_table import HitTable
-from workbench.runtime.prefetch import NextLayer
+from workbench.runtime.lane import Lane
 from workbench.runtime.prefill import Prefill
-from workbench.runtime.step import Step
-from workbench.runtime.transfer import Transfer
-from workbench.runtime.waves import Waves
-from workbench.scheduling.demand import Demand
+from workbench.scheduling.demand import Demand, WaveSize
+from workbench.scheduling.ticket import Scope
 
-LONGEST_BLOCK = 8
-"""Tokens of a decode step or of a block that is verified; what is longer is a tile of a prompt."""
+Timed = Callable[[str, Callable[[], list[mx.array]]], list[mx.array]]
 
 
 class StreamedExperts:
@@ -28,87 +35,253 @@ class StreamedExperts:
         self,
         geometry: Geometry,
         transfer: Transfer,
-        waves: Waves,
+        math: ExpertMath,
         evaluation: Evaluation,
-        step: Step,
+        wave: WaveSize,
         *,
         prefill: Prefill,
         hit_table: HitTable | None = None,
-        next_layer: NextLayer | None = None,
+        predicting: Predicting | None = None,
     ) -> None:
-        """`prefill`: runs tiles of a prompt. `hit_table`: resolve hits on the device, before the host has seen the route.
-        `next_layer`: predict all of it.
-        """
-        self._geometry, self._transfer, self._evaluation, self._step = geometry, transfer, evaluation, step
-        self.waves = waves
-        self._prefill, self._hit_table, self._next_layer = prefill, hit_table, next_layer
-        self._is_tile = False
-        self._slots = transfer.scheduler.pools["expert"].slots
-        self._held: Demand | None = None
+        """`wave`: fewest missing experts that run together. `prefill`: runs tiles of a prompt.
 
-    def start(self, num_tokens: int) -> None:
-        """A pass over `num_tokens` begins."""
-        self._is_tile = self._step.phase == "prefill" and num_tokens > LONGEST_BLOCK
-        if self._is_tile:
-            self._prefill.start(num_tokens)
+        `hit_table`: resolve hits on the device, before the host has seen the route. `predicting`: is told of each route.
+        """
+        self.geometry, self.transfer, self.math, self.evaluation, self.wave = geometry, transfer, math, evaluation, wave
+        self.hit_table, self.predicting = hit_table, predicting
+        self.timed: Timed | None = None
+        """Set by an attribution run: runs a named part, evaluates it and notes its time."""
+        self._prefill = prefill
+
+    @property
+    def capacity(self) -> int:
+        """Most records that one demand may name."""
+        return self.transfer.scheduler.pools["expert"].slots.capacity
+
+    def start(self, lane: Lane) -> None:
+        """A pass of a lane begins."""
+        if lane.scope.phase == "prefill" and lane.scope.num_tokens > LONGEST_BLOCK:
+            lane.tile = self._prefill.start(lane.scope)
         else:
             self._prefill.end()
 
-    def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
-        """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
-        first_key = layer * self._geometry.num_experts
-        if self._hit_table is not None and len(hidden) <= LONGEST_BLOCK and self.waves.timed is None:
-            return self._run_ahead(self._hit_table, layer, hidden, ids.astype(mx.int32) + first_key)
-        chosen = self._evaluation.read_back(layer, ids)
+    def group(self, layer: int, members: Members) -> "ExpertGroup":
+        """The experts that the routers of `members` chose."""
+        return ExpertGroup(self, layer, members)
+
+
+class ExpertGroup:
+    """The experts of one layer, on the rows of one lane or of several that meet there."""
+
+    def __init__(self, experts: StreamedExperts, layer: int, members: Members) -> None:
+        self._experts, self._layer = experts, layer
+        self._lanes = [lane for lane, _ in members]
+        self._routes = {lane: routed.route for lane, routed in members}
+        self._joint: JointDemand | None = None
+
+    @property
+    def _scope(self) -> Scope:
+        return self._lanes[0].scope
+
+    def leave(self, lane: Lane) -> None:
+        """A lane failed or was cancelled: the others go on without it."""
+        self._lanes.remove(lane)
+        if self._joint is not None:
+            self._joint.leave(lane.request)
+
+    def run(self) -> Loading[list[mx.array]]:
+        """Values `[T, k, H]` of each lane's rows."""
+        if self._runs_ahead:
+            return [(yield from self._run_ahead())]
+        hidden = [self._routes[lane].hidden for lane in self._lanes]
+        keys = {lane: self._read_back(lane, self._routes[lane].ids) for lane in self._lanes}
+        if len(keys) == 1:
+            block = Block(hidden[0], keys[self._lanes[0]])
+        else:
+            block = Block(mx.concatenate(hidden), np.concatenate(list(keys.values())))
+        tile = self._lanes[0].tile
+        if tile is not None:
+            yield from tile.run(self._layer, BlockWork(block, self._experts.evaluation, self._scope), block.heat)
+        else:
+            yield from self._run_block(block, keys)
+        return self._split(block.result(), keys)
+
+    def _split(self, values: mx.array, keys: Mapping[Lane, np.ndarray]) -> list[mx.array]:
+        """Each lane's part of the values of all rows; lanes that left get none."""
+        if len(keys) == 1:
+            return [values]
+        parts, start = [], 0
+        for lane, mine in keys.items():
+            if lane in self._lanes:
+                parts.append(values[start : start + len(mine)])
+            start += len(mine)
+        return parts
+
+    def _read_back(self, lane: Lane, ids: mx.array) -> np.ndarray:
+        """Record keys `[T, k]` of a lane's route."""
+        chosen = self._experts.evaluation.read_back(lane.scope, self._layer, ids)
+        lane.routes.read_back(chosen)
         # reading the ids back has evaluated everything before, so the slots of the layer before are free to go
-        self.settle()
-        block = Block(hidden, chosen.astype(np.int64) + first_key)
-        if self._is_tile and len(hidden) > LONGEST_BLOCK:
-            self._prefill.run(layer, BlockWork(block, self._evaluation), block.heat, len(hidden))
-            return block.result()
-        most = self._slots.capacity
-        for start in range(0, len(block.keys), most):
+        lane.release_held(self._experts.transfer)
+        return chosen.astype(np.int64) + self._layer * self._experts.geometry.num_experts
+
+    def _run_block(self, block: Block, keys: Mapping[Lane, np.ndarray]) -> Loading[None]:
+        """All experts of a block, as many at a time as slots hold."""
+        start = 0
+        while start < len(block.keys):
             if start:
-                self._evaluation.finish(*block.pieces)
-                self.settle()
-            keys = block.keys[start : start + most]
-            self.waves.run(block, self._demand(layer, keys), keys)
-        return block.result()
+                self._experts.evaluation.finish(self._scope, *block.pieces)
+                for lane in self._lanes:
+                    lane.release_held(self._experts.transfer)
+            chunk = block.keys[start : start + self._experts.capacity]
+            demand = yield from self._load(chunk, keys)
+            if not start:
+                self._look(keys)
+            yield from self._run_demand(block, demand, chunk)
+            start += len(chunk)
 
-    def _run_ahead(self, table: HitTable, layer: int, hidden: mx.array, keys: mx.array) -> mx.array:
-        """Hits are sent off before the host has seen which they are; it waits for the list of misses only."""
-        missing, hits = table.dispatch(hidden, keys)
-        lacking = self._evaluation.read_back(layer, missing)
-        self.settle()
-        block = Block(hidden, np.array(keys))
-        demand = self._demand(layer, block.keys)
-        block.put_whole(hits)
+    def _look(self, keys: Mapping[Lane, np.ndarray]) -> None:
+        """The routers have spoken, and their records are demanded: what will be needed next?"""
+        if self._experts.predicting is not None:
+            first_key = self._layer * self._experts.geometry.num_experts
+            for lane in self._lanes:
+                self._experts.predicting.routed(lane.scope, self._layer, keys[lane] - first_key)
+
+    def _load(self, chunk: Sequence[int], keys: Mapping[Lane, np.ndarray]) -> Loading[Demand | JointDemand]:
+        """Demands records for each lane, which holds them until they have been computed."""
+        if len(self._lanes) == 1:
+            lane = self._lanes[0]
+            demand = yield from self._experts.transfer.load(
+                "expert", chunk, lane.scope.event(self._layer), logical_bytes=self._num_bytes(chunk)
+            )
+            self._hold(lane, keys[lane], demand)
+            return demand
+        wanted = {lane: [key for key in chunk if key in mine] for lane, mine in self._sets(keys).items()}
+        while (demands := self._ask_all(wanted)) is None:
+            yield self._experts.transfer.slots_wait()
+        for lane, demand in demands.items():
+            self._hold(lane, keys[lane], demand)
+        self._joint = JointDemand(list(demands.values()))
+        return self._joint
+
+    def _sets(self, keys: Mapping[Lane, np.ndarray]) -> dict[Lane, set[int]]:
+        return {lane: set(keys[lane].ravel().tolist()) for lane in self._lanes}
+
+    def _ask_all(self, wanted: Mapping[Lane, Sequence[int]]) -> dict[Lane, Demand] | None:
+        """A demand for each lane that is left, or none: whoever waits for slots holds none."""
+        transfer, demands, asked_ns = self._experts.transfer, {}, self._experts.transfer.clock.now_ns()
+        for lane in self._lanes:
+            demand = transfer.ask("expert", wanted[lane], lane.scope.event(self._layer)) if wanted[lane] else None
+            if demand is not None:
+                demands[lane] = demand
+            elif wanted[lane]:
+                for each in demands.values():
+                    transfer.release(each)
+                return None
+        for lane, demand in demands.items():
+            num_bytes = self._num_bytes(wanted[lane])
+            transfer.recorder.demand(demand, wanted[lane], asked_ns, logical_bytes=num_bytes, num_rows=None)
+        return demands
+
+    def _hold(self, lane: Lane, keys: np.ndarray, demand: Demand) -> None:
+        lane.held.append(demand)
+        lane.note_reads("expert", keys, demand, self._experts.geometry.record_bytes)
+
+    def _num_bytes(self, keys: Sequence[int]) -> int:
+        return len(keys) * self._experts.geometry.record_bytes
+
+    def _run_demand(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
+        experts = self._experts
+        if experts.timed is not None:
+            yield from self._run_timed(block, demand, keys, experts.timed)
+        elif not demand.tickets:
+            # the last layer's dispatch takes these along
+            experts.math.run(block, keys, demand.slots)
+        else:
+            work = BlockDispatch(experts.math, experts.evaluation, block, self._scope)
+            yield from run_in_waves(experts.transfer, demand, keys, work, experts.wave)
+
+    def _run_timed(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int], timed: Timed) -> Loading[None]:
+        math = self._experts.math
+        yield from self._experts.transfer.wait(demand)
+        inner = timed("gate_up", lambda: math.gate_up(block, keys, demand.slots))
+        before = len(block.pieces)
+
+        def down() -> list[mx.array]:
+            math.down(block, keys, demand.slots, inner)
+            return block.pieces[before:]
+
+        timed("down", down)
+
+    # ---- hits before the host has seen the route ----------------------------------------------------------------------
+
+    @property
+    def _runs_ahead(self) -> bool:
+        experts = self._experts
+        if experts.hit_table is None or experts.timed is not None or len(self._lanes) > 1 or self._lanes[0].tile is not None:
+            return False
+        return self._routes[self._lanes[0]].ids.size <= experts.capacity
+
+    def _run_ahead(self) -> Loading[mx.array]:
+        """Hits are dispatched before the host has seen which they are; it waits for the list of misses only."""
+        experts, lane, table = self._experts, self._lanes[0], self._experts.hit_table
+        route = self._routes[lane]
+        assert table is not None
+        keys = route.ids.astype(mx.int32) + self._layer * experts.geometry.num_experts
+        missing, hits = table.dispatch(route.hidden, keys)
+        lacking = experts.evaluation.read_back(lane.scope, self._layer, missing)
+        lane.release_held(experts.transfer)
+        mine = np.array(keys).astype(np.int64)
+        block = Block(route.hidden, mine)
         late = [key for key in dict.fromkeys(lacking.ravel().tolist()) if key >= 0]
+        demands = self._ask_all({lane: block.keys})
+        if demands is None:
+            # while a demand waits for slots, hits may leave theirs: nothing of what ran ahead counts
+            yield from self._run_block(block, {lane: mine})
+        else:
+            demand = demands[lane]
+            self._hold(lane, mine, demand)
+            self._look({lane: mine})
+            block.put_whole(hits)
+            if late:
+                yield from self._run_demand(block, demand, late)
         if late:
-            self.waves.run(block, demand, late)
-            table.hold(late, demand.slots)
+            table.hold(late, lane.held[-1].slots)
         return block.result()
 
-    def _demand(self, layer: int, keys: Sequence[int]) -> Demand:
-        """Demands records and holds them until `settle`."""
-        self._held = self._transfer.demand(
-            "expert",
-            keys,
-            self._step.event(layer),
-            position=self._step.position,
-            logical_bytes=len(keys) * self._geometry.record_bytes,
-        )
-        if self._next_layer is not None:
-            self._next_layer.follow(layer)
-        return self._held
 
-    def settle(self) -> None:
-        """Ends the leases of the layer that ran last; its results must have been evaluated."""
-        if self._held is not None:
-            self._transfer.scheduler.release(self._held)
-            self._held = None
+class BlockDispatch:
+    """Dispatches the experts of a block and knows which pieces are still being computed."""
 
-    def forget(self) -> None:
-        """Drops what a failed pass holds; the scheduler ends its leases."""
-        self._held = None
-        self._prefill.forget()
+    def __init__(self, math: ExpertMath, evaluation: Evaluation, block: Block, scope: Scope) -> None:
+        self._math, self._evaluation, self._block, self._scope = math, evaluation, block, scope
+        self._running: deque[mx.array] = deque()
+
+    def run(self, keys: Sequence[int], slots: Mapping[int, int]) -> None:
+        """Dispatches whole experts."""
+        before = len(self._block.pieces)
+        self._math.run(self._block, keys, slots)
+        self._send(self._block.pieces[before:])
+
+    def gate_up(self, keys: Sequence[int], slots: Mapping[int, int]) -> list[mx.array]:
+        """Dispatches `silu(gate) * up` of experts."""
+        inner = self._math.gate_up(self._block, keys, slots)
+        self._send(inner)
+        return inner
+
+    def down(self, keys: Sequence[int], slots: Mapping[int, int], inner: Any) -> None:
+        """Dispatches the down products of what `gate_up` gave."""
+        before = len(self._block.pieces)
+        self._math.down(self._block, keys, slots, inner)
+        self._send(self._block.pieces[before:])
+
+    def sync_piece(self) -> bool:
+        """Returns when the oldest dispatched piece was computed; False when there is none."""
+        if not self._running:
+            return False
+        self._evaluation.finish(self._scope, self._running.popleft())
+        return True
+
+    def _send(self, outputs: Sequence[mx.array]) -> None:
+        self._evaluation.send(*outputs)
+        self._running.extend(outputs)

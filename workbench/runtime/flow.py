@@ -12,11 +12,13 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from workbench.geometry import DOWN, GATE, UP
+from workbench.loading.transfer import Transfer
+from workbench.loading.wait import Loading
 from workbench.model.experts import QuantizedMatrix, expert_forward
 from workbench.runtime.block import Block
 from workbench.runtime.evaluation import Evaluation
-from workbench.runtime.transfer import Transfer
 from workbench.scheduling.demand import Demand
+from workbench.scheduling.ticket import Scope
 
 _PENDING = 2
 """Parts that compute has been given and whose end nobody has waited for: the next one is dispatched behind them."""
@@ -40,7 +42,7 @@ class Feed(Protocol):
     def fill(self) -> None:
         """Asks for as many of the next parts as there is room for."""
 
-    def take(self) -> Part | None:
+    def take(self) -> Loading[Part | None]:
         """The next part, asked for; None when there is none, or no room for it until a part is released."""
 
     @property
@@ -67,8 +69,8 @@ class Work(Protocol):
 class BlockWork:
     """The experts of a block of tokens, in MLX."""
 
-    def __init__(self, block: Block, evaluation: Evaluation) -> None:
-        self._block, self._evaluation = block, evaluation
+    def __init__(self, block: Block, evaluation: Evaluation, scope: Scope) -> None:
+        self._block, self._evaluation, self._scope = block, evaluation, scope
 
     def begin(self, keys: Sequence[int], views: Sequence[Views]) -> list[mx.array]:
         """Dispatches the experts and puts their results into the block."""
@@ -81,7 +83,7 @@ class BlockWork:
 
     def finish(self, begun: list[mx.array]) -> None:
         """Evaluates them."""
-        self._evaluation.finish(*begun)
+        self._evaluation.finish(self._scope, *begun)
 
 
 class Flow:
@@ -93,31 +95,25 @@ class Flow:
         self.waited_ns = 0
         """Time that compute has stood still for bytes."""
 
-    def run(self, feed: Feed, work: Work, *, position: int) -> None:
+    def run(self, feed: Feed, work: Work) -> Loading[None]:
         """Computes one layer; nothing of it is held afterwards."""
         feed.fill()
         while not feed.is_done:
-            part = feed.take()
+            part = yield from feed.take()
             if part is not None:
-                self._wait(part, feed, work, position)
+                # compute stands still only when it has nothing left to do
+                self.waited_ns += yield from self._transfer.wait(part.demand, lambda: self._finish_one(feed, work))
                 self._pending.append((part, work.begin(part.keys, feed.views(part))))
             if self._pending and (part is None or len(self._pending) > _PENDING):
                 self._finish(feed, work)
         while self._pending:
             self._finish(feed, work)
 
-    def forget(self) -> None:
-        """Drops what a failed pass was about; the scheduler ends its leases."""
-        self._pending.clear()
-
-    def _wait(self, part: Part, feed: Feed, work: Work, position: int) -> None:
-        """Until the bytes of a part are there; compute stands still only when it has nothing left to do."""
-        while self._pending and not self._transfer.is_there(part.demand):
-            self._finish(feed, work)
-        clock = self._transfer.clock
-        start_ns = clock.now_ns()
-        self._transfer.wait(part.demand, position=position)
-        self.waited_ns += clock.now_ns() - start_ns
+    def _finish_one(self, feed: Feed, work: Work) -> bool:
+        if not self._pending:
+            return False
+        self._finish(feed, work)
+        return True
 
     def _finish(self, feed: Feed, work: Work) -> None:
         part, begun = self._pending.popleft()

@@ -1,7 +1,12 @@
-"""The main loop: tokens through the stages of every layer, expert values and n-gram rows from wherever they live."""
+"""A forward pass as a generator: tokens through the stages of every layer. It yields what it needs and is sent what came.
 
-from collections.abc import Callable
-from typing import Protocol
+It holds no engine, no reader and no log, so decode, tiles of a prompt, blocks that are verified and several requests are cases
+of one loop (`workbench.runtime.engine`).
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -14,98 +19,105 @@ from workbench.model.state import SequenceState
 PREFILL_TILE = 256
 """Tokens a prefill pass takes at once."""
 
-RouteObserver = Callable[[int, Route], None]
-"""Called with the layer index and the native router's choice, before the experts run."""
-
-Send = Callable[..., None]
-"""Sends arrays off to be computed."""
+Dispatch = Callable[..., None]
+"""Hands arrays to the device."""
 
 
-class ExpertSource(Protocol):
-    """Where routed experts' values come from."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """At the start of a pass: the n-gram rows `row_ids [T, heads]` that a layer will read."""
 
-    def start(self, num_tokens: int) -> None:
-        """Announces a pass over `num_tokens`, before the first layer runs."""
-
-    def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
-        """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
+    layer: int
+    row_ids: np.ndarray
 
 
-class RowSource(Protocol):
-    """Where n-gram rows come from."""
+@dataclass(frozen=True, slots=True)
+class RowsNeeded:
+    """A layer needs its n-gram rows now; answered with float32 `[T, ple_embed_dim]`, heads side by side."""
 
-    def start(self, layer: int, row_ids: np.ndarray) -> None:
-        """Announces the rows `[T, heads]` that `layer` will read, before the first layer runs."""
+    layer: int
 
-    def rows(self, layer: int) -> mx.array:
-        """The announced rows, heads side by side: float32 `[T, ple_embed_dim]`."""
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """Before attention: the wide residual `x [T, hc_count * H]`, behind the n-gram injection."""
+
+    layer: int
+    x: mx.array
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The native router has chosen; answered with the chosen experts' values `[T, k, H]`."""
+
+    layer: int
+    route: Route
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The pass is over: logits of its rows `[T, vocab]`, or of its last row, dispatched."""
+
+    logits: mx.array
+
+
+Stage = Rows | RowsNeeded | Tap | Routed | Done
+Stages = Generator[Stage, Any, None]
+"""Yields stages; is sent the answers to `RowsNeeded` and `Routed`."""
 
 
 def forward(
     model: Model,
-    experts: ExpertSource,
-    rows: RowSource,
     state: SequenceState,
     tokens: np.ndarray,
     *,
     num_logits: int | None = None,
-    observe: RouteObserver | None = None,
-    send: Send = mx.async_eval,
-) -> mx.array:
-    """Runs `tokens [T]` through the model and advances `state`: logits `[T, vocab]`, or of the last `num_logits` tokens."""
-    for layer_index, ids in model.row_ids(tokens, state).items():
-        rows.start(layer_index, ids)
-    experts.start(len(tokens))
+    taps: bool = False,
+    dispatch: Dispatch = mx.async_eval,
+) -> Stages:
+    """Runs `tokens [T]` through the model and advances `state`.
+
+    Args:
+        model: the stages.
+        state: of the sequence, inside a transaction or not.
+        tokens: ids `[T]`.
+        num_logits: last rows whose logits are computed; by default all.
+        taps: whether `Tap` is yielded.
+        dispatch: takes arrays that the device may begin with.
+    """
+    for layer_index, row_ids in model.row_ids(tokens, state).items():
+        yield Rows(layer_index, row_ids)
     x = model.embed(mx.array(tokens))
     for layer in model.layers:
         if layer.has_ple:
-            x = layer.inject_ple(x, rows.rows(layer.index), state)
-        x = run_layer(layer, experts, x, state, observe, send)
+            x = layer.inject_ple(x, (yield RowsNeeded(layer.index)), state)
+        if taps:
+            yield Tap(layer.index, x)
+        x = yield from _run_layer(layer, x, state, dispatch)
         # the next layer's graph is built while this one computes
-        send(x)
+        dispatch(x)
     logits = model.logits(x if num_logits is None else x[-num_logits:])
+    followed = model.follow(tokens, x, state) if state.follows_mtp else ()
     state.advance(tokens, x, logits)
-    return logits
+    dispatch(logits)
+    if followed:
+        # behind the logits, which somebody waits for
+        dispatch(*followed)
+    yield Done(logits)
 
 
-def run_layer(
-    layer: Layer,
-    experts: ExpertSource,
-    x: mx.array,
-    state: SequenceState,
-    observe: RouteObserver | None = None,
-    send: Send = mx.async_eval,
-) -> mx.array:
+def _run_layer(layer: Layer, x: mx.array, state: SequenceState, dispatch: Dispatch) -> Generator[Routed, mx.array, mx.array]:
     """Attention, router, experts and injection of one layer."""
     x = layer.attend(x, state)
     route = layer.route(x)
-    send(route.ids, route.weights)
+    dispatch(route.ids, route.weights)
     shared = layer.shared(route.hidden)
-    # runs while the host reads the ids and fetches what they name
-    send(shared)
-    if observe is not None:
-        observe(layer.index, route)
-    return layer.combine(x, route, experts.run(layer.index, route.hidden, route.ids), shared)
+    # runs while the host reads the ids and loads the experts that they name
+    dispatch(shared)
+    return layer.combine(x, route, (yield Routed(layer.index, route)), shared)
 
 
-def prefill(
-    model: Model,
-    experts: ExpertSource,
-    rows: RowSource,
-    state: SequenceState,
-    tokens: np.ndarray,
-    *,
-    tile: int = PREFILL_TILE,
-    observe: RouteObserver | None = None,
-) -> mx.array:
-    """Runs a prompt `tokens [T]` in tiles: logits `[1, vocab]` of its last token."""
-    for start in range(0, len(tokens), tile):
-        logits = forward(model, experts, rows, state, tokens[start : start + tile], num_logits=1, observe=observe)
-        mx.eval(logits)
-    return logits
-
-
-def draft(model: Model, experts: ExpertSource, state: SequenceState, wide: mx.array, next_tokens: np.ndarray) -> mx.array:
+def draft(model: Model, state: SequenceState, wide: mx.array, next_tokens: np.ndarray) -> Stages:
     """One MTP step on T positions: logits `[T, vocab]` of the tokens after `next_tokens`.
 
     `wide [T, hc_count * H]` is the residual behind the last layer at each position, `next_tokens [T]` the token after it.
@@ -114,4 +126,5 @@ def draft(model: Model, experts: ExpertSource, state: SequenceState, wide: mx.ar
     if model.mtp is None:
         raise ValueError("this checkpoint has no MTP head")
     x = model.mtp.join(wide, model.embed_narrow(mx.array(next_tokens)))
-    return model.draft_logits(run_layer(model.mtp.layer, experts, x, state))
+    x = yield from _run_layer(model.mtp.layer, x, state, mx.async_eval)
+    yield Done(model.draft_logits(x))

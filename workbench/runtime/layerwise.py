@@ -28,9 +28,6 @@ class LayerwiseExperts:
         self._layer = -1
         self._stacks: list[QuantizedMatrix] = []
 
-    def start(self, num_tokens: int) -> None:
-        """Nothing is read ahead."""
-
     def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
         """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
         if layer != self._layer:
@@ -83,18 +80,12 @@ class WholeTables:
     def __init__(self, stores: dict[int, PleStore]) -> None:
         self._stores = stores
         self._pages = {layer: _read_pages(store) for layer, store in stores.items()}
-        self._wanted: dict[int, np.ndarray] = {}
 
-    def start(self, layer: int, row_ids: np.ndarray) -> None:
-        """Notes the rows `[T, heads]` that `layer` will read."""
-        self._wanted[layer] = row_ids
-
-    def rows(self, layer: int) -> mx.array:
-        """Those rows, float32 `[T, ple_embed_dim]`, heads side by side."""
-        ids = self._wanted.pop(layer)
-        pages, places = self._stores[layer].locate(ids.ravel())
+    def rows(self, layer: int, row_ids: np.ndarray) -> mx.array:
+        """The rows `row_ids [T, heads]` of `layer`, float32 `[T, ple_embed_dim]`, heads side by side."""
+        pages, places = self._stores[layer].locate(row_ids.ravel())
         values = self._stores[layer].decode(self._pages[layer], pages, places)
-        return mx.array(values.reshape(len(ids), -1))
+        return mx.array(values.reshape(len(row_ids), -1))
 
 
 def _read_pages(store: PleStore) -> np.ndarray:

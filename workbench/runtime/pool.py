@@ -71,6 +71,7 @@ class RecordPool:
         self._shift = -address % PAGE_BYTES
         self._flat = self._bytes.reshape(-1)
         self._views: dict[int, Mapping[str, QuantizedMatrix]] = {}
+        self._scale_views: dict[tuple[int, int], Mapping[str, tuple[np.ndarray, np.ndarray]]] = {}
         self._parts = _component_parts(geometry, granule)
         self.stack: Mapping[str, QuantizedMatrix] = self._build_stack() if self.small else {}
         """Gate, up and down of every record in the pool, by `entry`; empty for large records."""
@@ -109,12 +110,21 @@ class RecordPool:
         """The bytes of `components` are in the slot: makes their float32 scales, where the pool keeps any."""
         if not self.small:
             return
-        row, start = self._bytes[slot], self._shift + lead_in
+        place = slot, lead_in
+        if place not in self._scale_views:
+            self._scale_views[place] = {name: self._scales(slot, lead_in, part) for name, part in self._parts.items()}
+        views = self._scale_views[place]
         for name in components:
-            part = self._parts[name]
-            bfloat16 = row[start + part.scales : start + part.end].view("<u2")
-            float32 = row[start + part.float32 : start + part.float32 + 2 * (part.end - part.scales)].view("<u4")
+            bfloat16, float32 = views[name]
             np.left_shift(bfloat16, 16, out=float32, dtype=np.uint32)
+
+    def _scales(self, slot: int, lead_in: int, part: "_Part") -> tuple[np.ndarray, np.ndarray]:
+        """Views of a component's bfloat16 scales and biases, and of the place of their float32 copies."""
+        row, start = self._bytes[slot], self._shift + lead_in
+        copies = start + part.float32
+        return row[start + part.scales : start + part.end].view("<u2"), row[copies : copies + 2 * (part.end - part.scales)].view(
+            "<u4"
+        )
 
     def components(self, slot: int, lead_in: int) -> Mapping[str, QuantizedMatrix]:
         """Gate, up and down of the record in `slot`, as MLX arrays that share the slot's memory."""

@@ -12,6 +12,7 @@ from workbench.errors import BadInput
 from workbench.geometry import COMPONENTS, DOWN, GATE, Geometry
 from workbench.model.experts import QuantizedMatrix, stacked_expert_forward
 from workbench.model.model import Model
+from workbench.runtime.forward import Done, Routed, Rows, RowsNeeded, Stages
 from workbench.stores.tensor_names import text_name
 from workbench.units import MIB
 
@@ -29,9 +30,6 @@ class ResidentExperts:
     def __init__(self, stacks: Mapping[int, Mapping[str, QuantizedMatrix]]) -> None:
         self._stacks = stacks
 
-    def start(self, num_tokens: int) -> None:
-        """Everything is there."""
-
     def run(self, layer: int, hidden: mx.array, ids: mx.array) -> mx.array:
         """The experts `ids [T, k]` of `layer` on `hidden [T, H]`: `[T, k, H]`."""
         return stacked_expert_forward(hidden, ids, *(self._stacks[layer][component] for component in COMPONENTS))
@@ -42,16 +40,26 @@ class ResidentRows:
 
     def __init__(self, tables: Mapping[int, mx.array]) -> None:
         self._tables = tables
-        self._wanted: dict[int, mx.array] = {}
 
-    def start(self, layer: int, row_ids: np.ndarray) -> None:
-        """Notes the rows `[T, heads]` that `layer` will read."""
-        self._wanted[layer] = mx.array(row_ids)
+    def rows(self, layer: int, row_ids: np.ndarray) -> mx.array:
+        """The rows `row_ids [T, heads]` of `layer`, float32 `[T, ple_embed_dim]`, heads side by side."""
+        return self._tables[layer][mx.array(row_ids)].astype(mx.float32).reshape(len(row_ids), -1)
 
-    def rows(self, layer: int) -> mx.array:
-        """Those rows, float32 `[T, ple_embed_dim]`, heads side by side."""
-        ids = self._wanted.pop(layer)
-        return self._tables[layer][ids].astype(mx.float32).reshape(len(ids), -1)
+
+def run_whole(stages: Stages, experts: ResidentExperts, rows: ResidentRows) -> mx.array:
+    """Drives one pass whose experts and rows are in memory, without an engine or its transactions: the pass's logits."""
+    row_ids: dict[int, np.ndarray] = {}
+    answer = None
+    while True:
+        match stages.send(answer):
+            case Rows(layer, ids):
+                row_ids[layer], answer = ids, None
+            case RowsNeeded(layer):
+                answer = rows.rows(layer, row_ids[layer])
+            case Routed(layer, route):
+                answer = experts.run(layer, route.hidden, route.ids)
+            case Done(logits):
+                return logits
 
 
 def load_resident(folder: Path) -> tuple[Model, ResidentExperts, ResidentRows]:

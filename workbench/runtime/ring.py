@@ -8,11 +8,12 @@ used predictions, the others are waste.
 from collections import deque
 from collections.abc import Collection, Sequence
 
+from workbench.loading.chunks import ChunkSource
+from workbench.loading.transfer import Transfer
+from workbench.loading.wait import Loading
 from workbench.policies.lru import Lru
-from workbench.runtime.chunks import ChunkSource
 from workbench.runtime.flow import Part, Views
 from workbench.runtime.pool import RecordPool
-from workbench.runtime.transfer import Transfer
 from workbench.scheduling.demand import Demand
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.slots import SlotTable
@@ -30,7 +31,7 @@ def layer_pool(source: ChunkSource, digest: str) -> Pool:
 
 
 class Ring:
-    """Places for chunks, and the stream of layers through them."""
+    """Places for chunks, and the stream of layers through them: one pass at a time has it."""
 
     def __init__(self, transfer: Transfer, source: ChunkSource, pool: RecordPool, num_slots: int) -> None:
         """`num_slots`: slots of the record pool that it borrows, the last ones."""
@@ -40,7 +41,7 @@ class Ring:
         self._asked: deque[tuple[int, Demand]] = deque()
         self._used: dict[int, Collection[int]] = {}
         self._held = 0
-        self._lent = False
+        self._lent = self._taken = False
         transfer.scheduler.pools[LAYER].on_final = self._ended
 
     @property
@@ -48,8 +49,19 @@ class Ring:
         """Bytes of records that its places hold."""
         return self.source.cut.num_places * self.source.cut.length * self.source.cut.record_bytes
 
-    def borrow(self) -> bool:
-        """Gets the memory; False while somebody holds a record there."""
+    def take_over(self, events: Sequence[Event]) -> bool:
+        """A pass gets the ring and asks for the first chunks of its layers, which `events` name in order.
+
+        False while another pass has it, or while somebody holds a record in its memory.
+        """
+        if self._taken or not self._borrow():
+            return False
+        self._taken = True
+        self._coming = deque((key, event) for event in events for key in self.source.keys(event.layer))
+        self.fill()
+        return True
+
+    def _borrow(self) -> bool:
         if not self._lent:
             loan = self._transfer.scheduler.lend(_RECORDS, self._num_slots)
             if loan is None:
@@ -60,8 +72,8 @@ class Ring:
         return True
 
     def give_back(self) -> None:
-        """Returns the memory; while a read that was given up still writes there, it stays borrowed until the next call."""
-        if not self._lent:
+        """Returns the memory unless a pass has it; while a read that was given up writes there, the next call does."""
+        if not self._lent or self._taken:
             return
         places = self._transfer.scheduler.pools[LAYER].slots
         if places.num_draining:
@@ -69,11 +81,6 @@ class Ring:
         if not places.num_draining:
             self._transfer.scheduler.take_back(_RECORDS)
             self._lent = False
-
-    def begin(self, events: Sequence[Event]) -> None:
-        """Announces the layers of a pass in order, and asks for the first chunks."""
-        self._coming = deque((key, event) for event in events for key in self.source.keys(event.layer))
-        self.fill()
 
     def fill(self) -> None:
         """Asks for the next chunks while places are free."""
@@ -90,14 +97,18 @@ class Ring:
         self._held += 1
         return True
 
-    def take(self) -> Demand | None:
+    def take(self) -> Loading[Demand | None]:
         """The next chunk; None until one is released. Where none is held, waits for reads that were given up."""
         while not self._asked:
             if self._held:
                 return None
             if not self._ask():
-                self._transfer.stand_by()
+                yield self._transfer.slots_wait()
         return self._asked.popleft()[1]
+
+    def components(self, place: int, position: int) -> Views:
+        """Gate, up and down of the record at `position` in the chunk in `place`."""
+        return self._pool.components_at(self.source.record_start(place, position))
 
     def ahead(self) -> dict[int, Demand]:
         """Chunks that were asked for and not taken."""
@@ -109,11 +120,12 @@ class Ring:
 
     def release(self, demand: Demand) -> None:
         """A chunk was computed, or nobody needs it: its place is free."""
-        self._transfer.scheduler.release(demand, drop=list(demand.slots))
+        self._transfer.release(demand, drop=list(demand.slots))
         self._held -= 1
 
-    def forget(self) -> None:
-        """A pass failed: the scheduler ends its leases."""
+    def leave(self) -> None:
+        """The pass that had the ring is over or has failed (the scheduler ends its leases then)."""
+        self._taken = False
         self._coming.clear()
         self._asked.clear()
         self._used.clear()
@@ -148,9 +160,9 @@ class LayerFeed:
         """Asks for the next chunks, be they of later layers."""
         self._ring.fill()
 
-    def take(self) -> Part | None:
+    def take(self) -> Loading[Part | None]:
         """The next chunk that is used."""
-        while self._left and (demand := self._ring.take()) is not None:
+        while self._left and (demand := (yield from self._ring.take())) is not None:
             keys = self._wanted.get(self._left.popleft())
             if keys is not None:
                 return Part(demand, keys)
@@ -167,7 +179,7 @@ class LayerFeed:
         """Components of the used records, where they lie in the chunk's place."""
         ((chunk, place),) = part.demand.slots.items()
         first = self._ring.source.records(chunk)[0]
-        return [self._ring.source.components(place, key - first) for key in part.keys]
+        return [self._ring.components(place, key - first) for key in part.keys]
 
     def release(self, part: Part) -> None:
         """A chunk was computed."""

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from workbench.loading.records import RecordSource
+from workbench.loading.transfer import Transfer
+from workbench.loading.wait import Loading
 from workbench.runtime.flow import Part, Views
 from workbench.runtime.pool import RecordPool
-from workbench.runtime.records import RecordSource
-from workbench.runtime.step import Step
-from workbench.runtime.transfer import Transfer
+from workbench.scheduling.ticket import Event
 
 _STORE = "expert"
 _GROUPS = 4
@@ -75,9 +76,8 @@ def groups_of(keys: Iterable[int], length: int) -> list[list[int]]:
 class UnionFeed:
     """One layer's union as groups: what is resident first, then what passes through, last what stays."""
 
-    def __init__(self, transfer: Transfer, source: RecordSource, pool: RecordPool, step: Step, layer: int, share: Share) -> None:
-        self._transfer, self._source, self._pool, self._step = transfer, source, pool, step
-        self._event = step.event(layer)
+    def __init__(self, transfer: Transfer, source: RecordSource, pool: RecordPool, event: Event, share: Share) -> None:
+        self._transfer, self._source, self._pool, self._event = transfer, source, pool, event
         self._window = share.window
         self._groups: deque[list[int]] = deque()
         self._asked: deque[Part] = deque()
@@ -112,20 +112,20 @@ class UnionFeed:
         if demand is None:
             return False
         num_bytes = len(group) * self._pool.geometry.record_bytes
-        transfer.recorder.demand(demand, group, now_ns, position=self._step.position, logical_bytes=num_bytes, num_rows=None)
+        transfer.recorder.demand(demand, group, now_ns, logical_bytes=num_bytes, num_rows=None)
         self._groups.popleft()
         self._asked.append(Part(demand, group))
         self._held += 1
         self._filling += len(group) - len(demand.hits)
         return True
 
-    def take(self) -> Part | None:
+    def take(self) -> Loading[Part | None]:
         """The next group; waits for other requests' slots when this one holds none itself."""
         while not self._asked:
             if self._held:
                 return None
             if not self._ask():
-                self._transfer.stand_by()
+                yield self._transfer.slots_wait()
         return self._asked.popleft()
 
     @property
@@ -140,6 +140,6 @@ class UnionFeed:
 
     def release(self, part: Part) -> None:
         """A group was computed: those that only pass leave."""
-        self._transfer.scheduler.release(part.demand, drop=self._drop)
+        self._transfer.release(part.demand, drop=self._drop)
         self._held -= 1
         self._filling -= len(part.keys) - len(part.demand.hits)

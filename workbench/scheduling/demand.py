@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from workbench.scheduling.ticket import Event, Ticket
+from workbench.scheduling.ticket import NEVER_NS, Event, Ticket
 
 WaveSize = Literal["barrier", 1, 2, 4, "all"]
 """Fewest missing records of a demand that compute takes together as they arrive; barrier: none before all are there."""
@@ -44,10 +44,20 @@ class Demand:
     """Why it can't be met; the request must give up."""
     open: bool = True
 
+    @property
+    def failures(self) -> "list[Demand]":
+        """The demand itself, when it can't be met."""
+        return [self] if self.error is not None else []
+
     def have(self, keys: Iterable[int], components: int = -1) -> bool:
-        """Whether `components` (bits) of all of `keys` are there. Nobody asks: it decides nothing about tickets."""
-        tickets = (self.tickets.get(key) for key in keys)
-        return all(ticket is None or ticket.has(components) for ticket in tickets)
+        """Whether `components` (bits) of all of `keys` are there; does not mark the keys as used."""
+        # a plain loop: this is asked several times for each missing record
+        tickets = self.tickets
+        for key in keys:
+            ticket = tickets.get(key)
+            if ticket is not None and ticket.wanted & components & ~ticket.ready_bits:
+                return False
+        return True
 
     def missing(self, now_ns: int, keys: Iterable[int] | None = None, components: int = -1) -> list[Ticket]:
         """The smallest set of tickets that guards `components` (bits) of `keys` (all by default).
@@ -61,10 +71,27 @@ class Demand:
         return [ticket for ticket in asked if ticket.ask(now_ns, components)]
 
 
+@dataclass(frozen=True, slots=True)
+class PredictedKey:
+    """One key that a predictor expects to be demanded."""
+
+    key: int
+    probability: float = 1.0
+    """That it will be demanded."""
+    token_mask: int = 1
+    """Bit t: token t of the block is expected to need it."""
+    deadline_ns: int = NEVER_NS
+    """When compute is expected to ask for it; `NEVER_NS`: when its event says."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What became of predicted keys: tickets planned or joined, keys refused; keys already there are in neither."""
+    """What became of predicted keys: tickets planned or joined, resident keys protected, keys refused."""
 
     answer: Answer
     tickets: tuple[Ticket, ...] = ()
+    num_planned: int = 0
+    """Tickets that are new."""
+    protected: tuple[int, ...] = ()
+    """Resident keys that are kept until their layer asks for them, as long as no exact key needs their slots."""
     refused: tuple[int, ...] = ()

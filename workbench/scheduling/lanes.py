@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from workbench.scheduling.ticket import Priority
 
+SPECULATIVE = (Priority.P1, Priority.P2, Priority.P3)
+"""Classes that have budgets."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -33,7 +36,7 @@ class LaneConfig:
     """Of each speculative class; a class counts what is less urgent too, so P2 can never fill what P1 may need."""
 
     def __post_init__(self) -> None:
-        if set(self.budgets) != {Priority.P1, Priority.P2, Priority.P3}:
+        if set(self.budgets) != set(SPECULATIVE):
             raise ValueError("budgets are needed for P1, P2 and P3, and P0 has none")
         if min(self.depth.values(), default=0) < 1:
             raise ValueError(f"each lane needs a depth of at least 1, got {dict(self.depth)}")

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from workbench.scheduling.demand import Answer, Demand
+from workbench.scheduling.demand import Answer, Demand, PredictedKey
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.ticket import Event, Intent, Priority, Ticket, TicketState
 from workbench.scheduling.traffic import Traffic
@@ -23,10 +23,10 @@ class Lifecycle:
 
     def cover(self, pool: Pool, demand: Demand, keys: Sequence[int], now_ns: int) -> None:
         """Sorts the keys of a held demand into hits, joined and misses, and leases their tickets."""
-        misses = []
+        misses, tickets, resident = [], pool.tickets, pool.slots.resident
         for key in keys:
-            ticket = pool.tickets.get(key) or pool.unused.pop(key, None)
-            if ticket is None and pool.slots.is_resident(key):
+            ticket = tickets.get(key) or pool.unused.pop(key, None)
+            if ticket is None and key in resident:
                 demand.hits.append(key)
                 continue
             if ticket is None:
@@ -45,18 +45,21 @@ class Lifecycle:
         pool.counters.count_demand(demand)
 
     def predict(
-        self, pool: Pool, key: int, event: Event, generation: int, now_ns: int, priority: Priority, confidence: float
+        self, pool: Pool, predicted: PredictedKey, event: Event, generation: int, now_ns: int, priority: Priority, predictor: str
     ) -> Ticket | None:
         """The ticket of a predicted key, planned or joined; None when its class has no room."""
-        ticket = pool.tickets.get(key)
+        ticket = pool.tickets.get(predicted.key)
+        deadline_ns = min(event.deadline_ns, predicted.deadline_ns)
         if ticket is None:
-            if not self._traffic.has_room(pool, key, priority):
+            if not self._traffic.has_room(pool, predicted.key, priority):
                 return None
-            ticket = self._plan(pool, key, event, generation, now_ns, Intent.PREDICTED, priority, confidence)
+            ticket = self._plan(pool, predicted.key, event, generation, now_ns, Intent.PREDICTED, priority)
+            ticket.confidence, ticket.token_mask = predicted.probability, predicted.token_mask
+            ticket.deadline_ns, ticket.predictor = deadline_ns, predictor
             pool.counters.predicted += 1
             self._traffic.enqueue(pool, [ticket])
         elif not ticket.demanded:
-            self._hasten(ticket, priority, event.deadline_ns)
+            self._hasten(ticket, priority, deadline_ns)
         if not ticket.demanded:
             ticket.predictors.add(event.request)
         return ticket
@@ -70,7 +73,6 @@ class Lifecycle:
         now_ns: int,
         intent: Intent,
         priority: Priority,
-        confidence: float = 1.0,
     ) -> Ticket:
         ticket = Ticket(
             number=next(self._tickets),
@@ -78,10 +80,12 @@ class Lifecycle:
             digest=pool.digest,
             key=key,
             intent=intent,
+            planned_priority=priority,
             priority=priority,
             event=event,
             generation=generation,
-            confidence=confidence,
+            confidence=1.0,
+            token_mask=event.token_mask,
             deadline_ns=event.deadline_ns,
             wanted=pool.all_bits,
             submit_ns=now_ns,
@@ -110,6 +114,9 @@ class Lifecycle:
         demand.tickets[ticket.key] = ticket
         ticket.demands.append(demand)
         ticket.leases += 1
+        ticket.num_demands += 1
+        if ticket.owner is None:
+            ticket.owner = demand.event.request
         if ticket.slot < 0:
             slot = demand.slots[ticket.key]
             self._traffic.settle(ticket, slot, pool.slots.generation(slot))
@@ -131,7 +138,11 @@ class Lifecycle:
         pool = self._pools[ticket.store]
         if not pool.slots.num_available:
             return False
-        pool.evicted(pool.slots.admit([ticket.key]), ticket)
+        # warming brings back what was used: to the policy it is what it was
+        predicted = ticket.planned_priority is not Priority.P3
+        pool.evicted(pool.slots.admit([ticket.key], predicted=predicted), ticket)
+        if predicted:
+            pool.slots.protect(ticket.key, ticket.event.request, ticket.event.place)
         slot = pool.slots.slot(ticket.key)
         self._traffic.settle(ticket, slot, pool.slots.generation(slot))
         return True

@@ -25,6 +25,8 @@ class Counters:
     hits: int = 0
     joined: int = 0
     misses: int = 0
+    protected: int = 0
+    """Resident keys kept for a prediction."""
     promoted: int = 0
     """Predicted tickets that an exact demand took over before they were ready."""
     predicted: int = 0
@@ -98,12 +100,14 @@ class Pool:
     """Slots of one store. `parts` splits a record's component bits into reads, in the order they should arrive."""
 
     name: str
-    """Name of the pool and of its lanes: `expert` or `ple`."""
+    """Name of the pool: `expert`, `ple` or `layer`."""
     digest: str
     """SHA-256 of the store's payload."""
     slots: SlotTable
     sizes: Sizes
     parts: tuple[int, ...] = (PAGE_BIT,)
+    lane: str = ""
+    """Lanes that its reads wait for; empty: lanes of its own, under its name."""
     counters: Counters = field(default_factory=Counters)
     tickets: dict[int, Ticket] = field(default_factory=dict)
     """Tickets on their way, by key: at most one a key."""
@@ -120,6 +124,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         self.all_bits = functools.reduce(operator.or_, self.parts)
+        self.lane = self.lane or self.name
 
     def evicted(self, keys: Sequence[int], ticket: Ticket | None = None) -> None:
         """Accounts for keys that left, for the sake of `ticket` when that was predicted."""

@@ -35,10 +35,12 @@ class Queue:
         self._bounds = dict(bounds)
         self._heaps: list[dict[str, list[tuple[int, int, Order]]]] = [{} for _ in Priority]
         self._waiting = [0 for _ in Priority]
+        self.num_waiting = 0
+        """Orders that wait, of all classes."""
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        return sum(self._waiting)
+        return self.num_waiting
 
     def waiting(self, priority: Priority) -> int:
         """Orders that wait in a class."""
@@ -52,9 +54,9 @@ class Queue:
     def push(self, order: Order) -> None:
         """Puts an order in the class of its ticket, under a new number; an earlier place of it is void."""
         if order.waiting:
-            self._waiting[order.priority] -= 1
+            self._count(order, -1)
         order.number, order.priority, order.waiting = next(self._numbers), order.ticket.priority, True
-        self._waiting[order.priority] += 1
+        self._count(order, 1)
         heap = self._heaps[order.priority].setdefault(order.lane, [])
         if len(heap) > 2 * self._waiting[order.priority] + _SLACK:
             heap[:] = [place for place in heap if _holds(place)]
@@ -65,13 +67,19 @@ class Queue:
         """Takes an order out, to be issued or withdrawn."""
         if order.waiting:
             order.waiting = False
-            self._waiting[order.priority] -= 1
+            self._count(order, -1)
+
+    def _count(self, order: Order, change: int) -> None:
+        self._waiting[order.priority] += change
+        self.num_waiting += change
 
     def head(self, may_go: Callable[[Order], bool]) -> Order | None:
         """The order that goes next; None when nothing waits or when the most urgent class can't go yet.
 
         A class never overtakes a more urgent one that waits, in whatever lane.
         """
+        if not self.num_waiting:
+            return None
         for waiting, heaps in zip(self._waiting, self._heaps, strict=True):
             if waiting:
                 heads = [head for heap in heaps.values() if (head := _first(heap)) and may_go(head[2])]

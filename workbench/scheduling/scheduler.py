@@ -10,7 +10,7 @@ scheduler.release(demand)                             # after evaluation
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from workbench.scheduling.demand import Answer, Demand, Prediction
+from workbench.scheduling.demand import Answer, Demand, PredictedKey, Prediction
 from workbench.scheduling.lanes import Lanes, SchedulerConfig
 from workbench.scheduling.lifecycle import Lifecycle
 from workbench.scheduling.pool import Pool
@@ -58,22 +58,25 @@ class Scheduler:
             demand.answer, demand.open = Answer.BUSY, False
             return demand
         self._demands.setdefault(event.request, {})[demand] = None
+        if pool.slots.num_protected:
+            pool.slots.unprotect(event.request, event.place)
         self._lives.cover(pool, demand, keys, now_ns)
         return demand
 
     def prefetch(
         self,
         store: str,
-        keys: Sequence[int],
+        keys: Sequence[PredictedKey],
         event: Event,
         now_ns: int,
         *,
         priority: Priority,
-        confidence: float = 1.0,
+        predictor: str = "",
         generation: int | None = None,
     ) -> Prediction:
         """Predicted keys, best first. They get slots when they are issued, and none that a more urgent class needs.
 
+        Resident keys are protected until the event's layer is demanded, at most as many as the class may fill slots.
         A prediction made for an older `generation` of its request, or while slots are lent, is refused whole. Raises
         ValueError on P0.
         """
@@ -81,15 +84,30 @@ class Scheduler:
             raise ValueError("P0 is for exact demands")
         pool, current = self.pools[store], self.generation(event.request)
         if pool.slots.num_lent or (generation is not None and generation != current):
-            return Prediction(answer=Answer.BUSY, refused=tuple(keys))
-        absent = [key for key in dict.fromkeys(keys) if key in pool.tickets or pool.slots.slot_of(key) is None]
-        tickets = {key: self._lives.predict(pool, key, event, current, now_ns, priority, confidence) for key in absent}
-        refused = tuple(key for key, ticket in tickets.items() if ticket is None)
+            return Prediction(answer=Answer.BUSY, refused=tuple(each.key for each in keys))
+        tickets: dict[int, Ticket] = {}
+        protected: list[int] = []
+        refused: list[int] = []
+        num_before, most_protected = pool.counters.predicted, self.config.lanes.budgets[priority].slots
+        for each in _once(keys):
+            if each.key not in pool.tickets and pool.slots.slot_of(each.key) is not None:
+                if pool.slots.num_protected < most_protected:
+                    pool.slots.protect(each.key, event.request, event.place)
+                    protected.append(each.key)
+                else:
+                    refused.append(each.key)
+            elif (ticket := self._lives.predict(pool, each, event, current, now_ns, priority, predictor)) is not None:
+                tickets[each.key] = ticket
+            else:
+                refused.append(each.key)
         pool.counters.busy += len(refused)
+        pool.counters.protected += len(protected)
         return Prediction(
             answer=Answer.BUSY if refused else Answer.QUEUED if tickets else Answer.DONE,
-            tickets=tuple(ticket for ticket in tickets.values() if ticket is not None),
-            refused=refused,
+            tickets=tuple(tickets.values()),
+            num_planned=pool.counters.predicted - num_before,
+            protected=tuple(protected),
+            refused=tuple(refused),
         )
 
     def generation(self, request: int) -> int:
@@ -183,9 +201,9 @@ class Scheduler:
             if not ticket.final:
                 self._lives.unlease(ticket, demand)
         pool = self.pools[demand.store]
-        for key in demand.slots:
-            pool.slots.release(key)
-            if key in drop:
+        pool.slots.release_all(demand.slots)
+        for key in drop:
+            if key in demand.slots:
                 pool.drop(key)
         return True
 
@@ -204,11 +222,27 @@ class Scheduler:
         for demand in demands:
             self.release(demand)
         for pool in self.pools.values():
+            pool.slots.unprotect(request)
             for ticket in [ticket for ticket in pool.tickets.values() if request in ticket.predictors]:
                 ticket.predictors.discard(request)
                 if not ticket.predictors:
                     self._lives.give_up(ticket)
         return len(demands)
+
+    def reject(self, request: int, position: int) -> list[Ticket]:
+        """Tokens of `request` from `position` on were rejected: predictions for them alone wait behind everything else (P3).
+
+        Returns the tickets whose reads had not started; reads in flight end where they are.
+        """
+        demoted = [
+            ticket
+            for pool in self.pools.values()
+            for ticket in pool.tickets.values()
+            if ticket.predictors == {request} and not ticket.issued and _first_position(ticket) >= position
+        ]
+        for ticket in demoted:
+            self.traffic.reclass(ticket, Priority.P3)
+        return demoted
 
     def cancel_ticket(self, ticket: Ticket) -> bool:
         """Gives up a prediction for all who made it; False when it is demanded, has come or has ended."""
@@ -254,6 +288,19 @@ class Scheduler:
             pool.unused.clear()
 
 
+def _once(keys: Sequence[PredictedKey]) -> Iterable[PredictedKey]:
+    """Each key once, as it is named first."""
+    first: dict[int, PredictedKey] = {}
+    for each in keys:
+        first.setdefault(each.key, each)
+    return first.values()
+
+
+def _first_position(ticket: Ticket) -> int:
+    """Position of the first token that a ticket was predicted for."""
+    return ticket.event.position + (ticket.token_mask & -ticket.token_mask).bit_length() - 1
+
+
 def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:
     """Leases the keys of an event: protects all that is present, only then admits the rest. False when that can't be had."""
     slots = pool.slots
@@ -261,10 +308,8 @@ def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:
     if len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):
         return False
     slots.policy.start_event()
-    for key in present:
-        demand.slots[key] = slots.lease(key)
-    slots.policy.touch(present)
+    slots.lease_all(present, demand.slots)
+    slots.touch(present)
     pool.evicted(slots.admit(absent))
-    for key in absent:
-        demand.slots[key] = slots.lease(key)
+    slots.lease_all(absent, demand.slots)
     return True

@@ -6,11 +6,15 @@ slot is leased by its own read.
 """
 
 import itertools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.errors import BadInput
+
+Place = tuple[int, int]
+"""In a sequence: position of a pass's first token, then layer."""
 
 
 class EvictionPolicy(Protocol):
@@ -61,6 +65,8 @@ class SlotTable:
         self._reads = [0] * num_slots
         self._draining: set[int] = set()
         self._first_lent = num_slots
+        self._protected: dict[int, tuple[int, Place]] = {}
+        self._unused: dict[int, bool] = {}
 
     def slot_of(self, key: int) -> int | None:
         """The slot that holds `key` or is being filled with it."""
@@ -74,6 +80,11 @@ class SlotTable:
         """Those of `keys` that have a slot, and those that have none."""
         held = self._slot
         return [key for key in keys if key in held], [key for key in keys if key not in held]
+
+    @property
+    def resident(self) -> AbstractSet[int]:
+        """Keys whose bytes are all there, as they are now and will be: not a copy."""
+        return self._resident
 
     def is_resident(self, key: int) -> bool:
         """Whether all bytes of `key` are in its slot."""
@@ -123,17 +134,55 @@ class SlotTable:
         self._leases[key] = self._leases.get(key, 0) + 1
         return slot
 
+    def lease_all(self, keys: Iterable[int], into: dict[int, int]) -> None:
+        """Holds `keys` in their slots, which are put `into` a mapping."""
+        slots, leases = self._slot, self._leases
+        for key in keys:
+            into[key] = slots[key]
+            leases[key] = leases.get(key, 0) + 1
+
     def release(self, key: int) -> None:
         """Gives one lease back. Raises KeyError when there is none."""
-        count = self._leases[key] - 1
-        if count:
-            self._leases[key] = count
-        else:
-            del self._leases[key]
+        self.release_all((key,))
 
-    def admit(self, keys: Sequence[int]) -> list[int]:
+    def release_all(self, keys: Iterable[int]) -> None:
+        """Gives one lease of each key back. Raises KeyError when there is none."""
+        leases = self._leases
+        for key in keys:
+            count = leases[key] - 1
+            if count:
+                leases[key] = count
+            else:
+                del leases[key]
+
+    @property
+    def num_protected(self) -> int:
+        """Keys that `protect` keeps."""
+        return len(self._protected)
+
+    def protect(self, key: int, request: int, place: Place) -> None:
+        """Keeps `key`, predicted for a place in the sequence of `request`, from eviction as long as other keys can leave."""
+        self._protected[key] = request, place
+
+    def unprotect(self, request: int, place: Place | None = None) -> None:
+        """Ends what was predicted for `request` up to a place in its sequence (by default all): what is unused leaves first."""
+        ended = [key for key, (by, at) in self._protected.items() if by == request and (place is None or at <= place)]
+        for key in ended:
+            del self._protected[key]
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """An event uses these keys, which have slots. The policy learns of a predicted key at its first use."""
+        if not self._unused:
+            self.policy.touch(keys)
+            return
+        first = [key for key in keys if self._unused.pop(key, False)]
+        self.policy.touch([key for key in keys if key not in first])
+        self.policy.admit(first)
+
+    def admit(self, keys: Sequence[int], *, predicted: bool = False) -> list[int]:
         """Gives each new key a slot, leased once for its read; returns the keys that had to leave.
 
+        `predicted`: nobody has used them yet, and the policy does not know them until somebody does.
         Raises ValueError, before anything changes, when `num_available` is too small or a key has a slot already.
         """
         if len(keys) > self.num_available or any(key in self._slot for key in keys):
@@ -143,7 +192,10 @@ class SlotTable:
         for key in keys:
             self._leases[key] = 1
         # a policy that learns from what comes in (ARC, S3-FIFO) must know it before it chooses what leaves
-        self.policy.admit(keys)
+        if predicted:
+            self._unused.update(dict.fromkeys(keys, True))
+        else:
+            self.policy.admit(keys)
         victims = self._evict(len(keys) - len(self._free))
         for key in keys:
             slot = self._free.pop()
@@ -152,14 +204,29 @@ class SlotTable:
         return victims
 
     def _evict(self, count: int) -> list[int]:
+        """Takes `count` keys out, protected ones only when no others are left."""
         if count <= 0:
             return []
-        victims = self.policy.evict(count, self._leases)
+        victims: list[int] = []
+        if self._protected:
+            kept = self._leases.keys() | self._protected.keys()
+            num_others = len(self._slot) - len(kept & self._slot.keys())
+            victims = self._worst(min(count, num_others), kept)
+        victims += self._worst(count - len(victims), self._leases)
         if len(victims) != count or any(key in self._leases for key in victims):
             raise ValueError(f"policy gave {victims} when asked for {count} unprotected keys")
         for key in victims:
             self._resident.discard(key)
             self._vacate(key)
+        return victims
+
+    def _worst(self, count: int, kept: Container[int]) -> list[int]:
+        """Keys to evict, none of them in `kept`: predicted ones that nobody has used, then the policy's choice."""
+        victims = list(itertools.islice((key for key in self._unused if key not in kept), count))
+        for key in victims:
+            del self._unused[key]
+        if len(victims) < count:
+            victims += self.policy.evict(count - len(victims), kept)
         return victims
 
     def begin_read(self, key: int) -> tuple[int, int]:
@@ -190,14 +257,14 @@ class SlotTable:
         if key in self._resident:
             raise ValueError(f"key {key} is resident: it leaves by eviction only")
         del self._leases[key]
-        self.policy.forget(key)
+        self._forget(key)
         self._vacate(key)
 
     def drop(self, key: int) -> bool:
         """Lets a resident key go; False, and nothing happens, while it is leased or when it is not resident."""
         if key in self._leases or key not in self._resident:
             return False
-        self.policy.forget(key)
+        self._forget(key)
         self._resident.discard(key)
         self._vacate(key)
         return True
@@ -231,7 +298,12 @@ class SlotTable:
         self._generation[slot] = next(self._generations)
         return slot
 
+    def _forget(self, key: int) -> None:
+        if not self._unused.pop(key, False):
+            self.policy.forget(key)
+
     def _vacate(self, key: int) -> None:
+        self._protected.pop(key, None)
         slot = self._slot.pop(key)
         self._generation[slot] = next(self._generations)
         if self._reads[slot]:

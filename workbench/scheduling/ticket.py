@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 NEVER_NS = (1 << 63) - 1
 """Deadline of what has none, and the time of what has not happened."""
+WHOLE_TILE = -1
+"""Token mask of a prompt's tile, which is longer than any mask."""
+_MASK_BITS = 62
+"""Most tokens of a mask: masks are int64 in events."""
 
 
 class Intent(StrEnum):
@@ -70,6 +74,24 @@ FINAL_STATES = tuple(state for state in TicketState if state not in _STEPS)
 """States in which a ticket owns nothing any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who computes: one pass of one request."""
+
+    request: int
+    phase: str
+    """prefill, decode or verify."""
+    position: int
+    """Of the first token of the pass, in its sequence."""
+    num_tokens: int = 1
+    """Tokens of the pass."""
+
+    def event(self, layer: int) -> "Event":
+        """The demands of `layer` in this pass."""
+        mask = (1 << self.num_tokens) - 1 if self.num_tokens <= _MASK_BITS else WHOLE_TILE
+        return Event(request=self.request, phase=self.phase, layer=layer, position=self.position, token_mask=mask)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """What asks: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these."""
@@ -78,10 +100,17 @@ class Event:
     phase: str = "decode"
     """prefill, decode or verify."""
     layer: int = -1
+    position: int = -1
+    """Of the first token of the pass, in its sequence."""
     token_mask: int = 1
-    """Bit t: token t of the block needs it."""
+    """Bit t: token t of the block needs it; `WHOLE_TILE`: a prompt's tile does."""
     deadline_ns: int = NEVER_NS
     """When compute is expected to ask for it."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """In its sequence: position, then layer."""
+        return self.position, self.layer
 
 
 @dataclass(slots=True, eq=False)
@@ -96,12 +125,17 @@ class Ticket:
     key: int
     """Identity within the store: `layer * num_experts + expert`, or a page."""
     intent: Intent
+    planned_priority: Priority
+    """Class in which the ticket was planned."""
     priority: Priority
+    """Class in which the ticket is now."""
     event: Event
     """Request, phase, layer and tokens that planned it."""
     generation: int
     """Epoch of that request when it was planned."""
     confidence: float
+    token_mask: int
+    """Tokens of the block that need it, by the request that planned it."""
     deadline_ns: int
     """The event's, or an earlier one of a demand that joined."""
     wanted: int
@@ -130,6 +164,12 @@ class Ticket:
     """Reads beyond the first one of each part."""
     leases: int = 0
     """Open demands that hold it."""
+    num_demands: int = 0
+    """Demands that ever held it."""
+    owner: int | None = None
+    """Request of the first demand that held it."""
+    predictor: str = ""
+    """Name of the predictor that planned it; empty: a demand did."""
     demanded: bool = False
     """An exact demand asked for it: it was planned as exact, or it was predicted and then promoted."""
     completion: int = -1
@@ -160,7 +200,7 @@ class Ticket:
 
     def arrival_ns(self, components: int) -> int:
         """When the last of `components`, which are all there, came."""
-        return max(ready_ns for part, ready_ns in self.arrivals.items() if part & components)
+        return max([ready_ns for part, ready_ns in self.arrivals.items() if part & components])
 
     def ask(self, now_ns: int, components: int = -1) -> bool:
         """Compute asks for `components` (bits, all by default): whether some are missing. The first call fixes the outcome."""

@@ -35,7 +35,7 @@ class Traffic:
             for ticket in tickets:
                 logical_bytes, num_bytes = pool.sizes(ticket.key, part)
                 ticket.logical_bytes += logical_bytes
-                self._wait(Order(ticket, pool.name, part, num_bytes))
+                self._wait(Order(ticket, pool.lane, part, num_bytes))
 
     def has_room(self, pool: Pool, key: int, priority: Priority) -> bool:
         """Whether a predicted ticket may wait: its class has room, and its reads can fit the budgets at all."""

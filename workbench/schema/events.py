@@ -11,14 +11,17 @@ import polars as pl
 from workbench.errors import BadInput
 from workbench.schema.parquet import write_parquet
 
-EVENTS_VERSION = 1
+EVENTS_VERSION = 2
 
 EVENT_SCHEMA: dict[str, Any] = {
     "t_ns": pl.Int64,
-    # token: a step was committed (value: tokens in it) | demand: a layer or token block asked for identities
+    # token: a pass committed `committed_tokens` tokens | demand: a layer or token block asked for identities
     # ticket: a read ended (value: read calls it took, a part of one where several shared it) | wait: compute stood still
     # readback: the host waited for router ids | evaluate: the host waited for other compute | route: a layer's choice
     # wave: gate_up or down of `consumed` records came `duration_ns` after the demand | stage | mark
+    # predict: a predictor looked (name: the predictor, value: keys it predicted, hits: of them resident, joined: in flight
+    # already, misses: planned) | rejected: rows of a block were dropped after verification (position: of the first dropped
+    # row, value: rows, store and logical_bytes: bytes that the dropped rows alone asked for)
     "kind": pl.String,
     "request": pl.Int32,
     # prefill | decode | verify
@@ -33,7 +36,7 @@ EVENT_SCHEMA: dict[str, Any] = {
     "intent": pl.String,
     # hit | joined | read | used_on_time | used_late | unused | failed
     "outcome": pl.String,
-    # stage or mark name
+    # stage, mark or predictor name
     "name": pl.String,
     "submit_ns": pl.Int64,
     "ready_ns": pl.Int64,
@@ -44,7 +47,7 @@ EVENT_SCHEMA: dict[str, Any] = {
     "logical_bytes": pl.Int64,
     "physical_bytes": pl.Int64,
     "queue_depth": pl.Int32,
-    # of a demand: identities found, in flight already, to be read
+    # of a demand: identities found, in flight already, to be read; of a predict event likewise, of the predicted keys
     "hits": pl.Int32,
     "joined": pl.Int32,
     "misses": pl.Int32,
@@ -52,13 +55,56 @@ EVENT_SCHEMA: dict[str, Any] = {
     "guarded": pl.Int32,
     "consumed": pl.Int32,
     "value": pl.Float64,
+    # of a token event: tokens that its pass committed (the rows of its block minus the rejected ones)
+    "committed_tokens": pl.Int32,
+    # of a ticket: SHA-256 of its store's payload
+    "digest": pl.String,
+    # of a ticket: epoch of the request that planned it
+    "generation": pl.Int32,
+    # of a ticket: request whose exact demand took it first; null: none did
+    "owner": pl.Int32,
+    # of a ticket: bit t set: token t of the block needs it; -1: a prompt's tile
+    "token_mask": pl.Int64,
+    # of a ticket: probability that its predictor gave it; 1 for exact ones
+    "confidence": pl.Float64,
+    # of a ticket: class it was planned in, 0 to 3 (P0..P3), and class it ended in; of a predict event: its class
+    "priority": pl.Int8,
+    "ended_priority": pl.Int8,
+    # of a ticket: when its first read was handed to the reader, and when compute first asked for it
+    "issue_ns": pl.Int64,
+    "asked_ns": pl.Int64,
+    # of a ticket: when compute was expected to ask for it; null: it had no deadline
+    "expected_ns": pl.Int64,
+    # of a ticket: slot it was read into, and exact demands that held it
+    "slot": pl.Int32,
+    "leases": pl.Int32,
+    # of a ticket: place in the order of completions
+    "completion": pl.Int64,
+    # of a ticket: name of the predictor that planned it
+    "predictor": pl.String,
+    # of a predict event: keys that no budget or slot was left for, and the budget of its class
+    "refused": pl.Int32,
+    "budget_bytes": pl.Int64,
+    "budget_slots": pl.Int32,
+    "budget_reads": pl.Int32,
 }
 """Columns of `events.parquet`; a column that does not apply to an event is null."""
+
+_SINCE_VERSION_2 = (
+    "committed_tokens", "digest", "generation", "owner", "token_mask", "confidence", "priority", "ended_priority", "issue_ns",
+    "asked_ns", "expected_ns", "slot", "leases", "completion", "predictor", "refused", "budget_bytes", "budget_slots",
+    "budget_reads",
+)  # fmt: skip
+_SCHEMAS = {
+    "1": {name: dtype for name, dtype in EVENT_SCHEMA.items() if name not in _SINCE_VERSION_2},
+    str(EVENTS_VERSION): EVENT_SCHEMA,
+}
+"""Columns by version, of those versions that `read_events` knows."""
 
 
 def fingerprint(keys: Iterable[int]) -> int:
     """Of a set of keys: the sum of their CRC-32s. Order does not matter, and fingerprints of disjoint sets add up."""
-    return sum(_key_crc(key) for key in keys)
+    return sum(map(_key_crc, keys))
 
 
 @functools.cache
@@ -70,7 +116,7 @@ class EventLog:
     """Collects events in memory (nothing is written during a timed region) and writes them once."""
 
     def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, Any] | tuple[Any, ...]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -81,28 +127,52 @@ class EventLog:
         columns["kind"] = kind
         self._rows.append(columns)
 
+    def append(self, row: dict[str, Any]) -> None:
+        """Appends one event as a mapping with `t_ns` and `kind`, which the log keeps: cheaper than `add` on a hot path."""
+        self._rows.append(row)
+
+    def append_values(self, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        """The same as columns that many events share and values in their order: cheapest where there are many columns."""
+        self._rows.append((columns, *values))
+
     def clear(self) -> None:
         """Forgets everything so far (a warm-up is not part of a run)."""
         self._rows.clear()
 
     def frame(self) -> pl.DataFrame:
         """All events as a frame. Raises BadInput on a column that the schema does not have."""
-        names = {name for row in self._rows for name in row}
+        rows = [row if isinstance(row, dict) else dict(zip(row[0], row[1:], strict=True)) for row in self._rows]
+        names = {name for row in rows for name in row}
         if unknown := sorted(names - EVENT_SCHEMA.keys()):
             raise BadInput(f"event column {unknown[0]!r} is not in the schema")
-        return pl.DataFrame(self._rows, schema=EVENT_SCHEMA)
+        return pl.DataFrame(rows, schema=EVENT_SCHEMA)
 
     def write(self, path: Path) -> None:
         """Writes `events.parquet`, atomically."""
         write_parquet(self.frame(), path, {"events_version": str(EVENTS_VERSION)})
 
 
+def events_version(path: Path) -> str | None:
+    """The version that a file of events says it has; None: it says none."""
+    return pl.read_parquet_metadata(path).get("events_version")
+
+
 def read_events(path: Path) -> pl.DataFrame:
-    """Events of a run. Raises BadInput when the file has another version or other columns."""
-    version = pl.read_parquet_metadata(path).get("events_version")
-    if version != str(EVENTS_VERSION):
-        raise BadInput(f"{path}: events version {version}, this workbench reads {EVENTS_VERSION}")
+    """Events of a run in `EVENT_SCHEMA`; columns that the file's version lacked are null, but for `committed_tokens`.
+
+    Raises BadInput when the file has an unknown version or columns other than its version's.
+    """
+    version = events_version(path)
+    if version not in _SCHEMAS:
+        raise BadInput(f"{path}: events version {version}, this workbench reads {' and '.join(_SCHEMAS)}")
     frame = pl.read_parquet(path)
-    if dict(frame.schema) != EVENT_SCHEMA:
-        raise BadInput(f"{path}: columns differ from events version {EVENTS_VERSION}")
-    return frame
+    if dict(frame.schema) != _SCHEMAS[version]:
+        raise BadInput(f"{path}: columns differ from events version {version}")
+    return frame if version == str(EVENTS_VERSION) else _from_version_1(frame)
+
+
+def _from_version_1(frame: pl.DataFrame) -> pl.DataFrame:
+    """Version 1 counted a pass's tokens in `value`."""
+    missing = {name: pl.lit(None, EVENT_SCHEMA[name]) for name in _SINCE_VERSION_2}
+    missing["committed_tokens"] = pl.when(kind="token").then(pl.col("value").cast(pl.Int32))
+    return frame.with_columns(**missing).select(list(EVENT_SCHEMA))

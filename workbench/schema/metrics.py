@@ -38,6 +38,19 @@ _READS = {
     "checksum_ms": ("ms", "time spent on checksums of what was read"),
 }
 
+_CLASSES = ("P0 (exact)", "P1 (predicted within the layer)", "P2 (predicted further ahead)", "P3 (warming)")
+_OF_A_CLASS = {
+    # name: (unit, meaning); the class is the one that a read was planned in, because that says who asked
+    "bytes": ("bytes", "logical bytes of reads planned in class {}"),
+    "useful_ratio": ("fraction", "share of the bytes of reads planned in class {} that was used"),
+    "late_fraction": ("fraction", "demanded tickets planned in class {} that were not ready when compute first asked"),
+}
+_CLASS_READS = {
+    f"p{number}_{name}": (unit, meaning.format(words))
+    for number, words in enumerate(_CLASSES)
+    for name, (unit, meaning) in _OF_A_CLASS.items()
+}
+
 _PLE = {
     "rows_requested": ("rows", "n-gram rows that tokens asked for"),
     "rows_unique": ("rows", "distinct rows among them"),
@@ -50,7 +63,7 @@ _PLE = {
     "physical_bytes": ("bytes", "bytes of pages the reader moved"),
     "ready_to_use_slack_p50_us": ("us", "median time between rows ready and the PLE stage asking for them"),
     "exposed_wait_ms": ("ms", "time compute stood still for n-gram rows"),
-    "rejected_suffix_bytes": ("bytes", "page bytes read for tokens that were rejected"),
+    "rejected_suffix_bytes": ("bytes", "page bytes read that only rejected tokens of verified blocks asked for"),
     "rejected_pages_reused": ("pages", "pages of rejected tokens that a later token used"),
 }
 
@@ -68,9 +81,9 @@ _ROUTING = {
     "timely_coverage": ("fraction", "the same over misses of the cache only"),
     "calibration_error": ("fraction", "expected calibration error of issued predictions"),
     "evictions_by_false_prediction": ("records", "records evicted for a prediction that was not used"),
-    "decode_hit_rate": ("fraction", "selected experts found in the cache, decode tokens only"),
+    "decode_hit_rate": ("fraction", "selected experts found in the cache, passes that generate tokens only"),
     "request_hit_rate": ("fraction", "the same over prefill and decode"),
-    "misses_per_token": ("records", "records read per decoded token"),
+    "misses_per_token": ("records", "records read per generated token, by committed tokens"),
 }
 
 _OVERLAP = {
@@ -96,13 +109,16 @@ _OVERLAP = {
 
 _E2E = {
     "prefill_tps": ("tokens/s", "prompt tokens over prefill time"),
-    "decode_tps": ("tokens/s", "completed intervals between decoded tokens over their total time, first token excluded"),
+    "decode_tps": (
+        "tokens/s",
+        "tokens that a turn's passes behind its first one commit / time from the end of the first to the end of the last",
+    ),
     "ttft_ms": ("ms", "time to the first token"),
-    "tpot_p50_ms": ("ms", "median interval between decoded tokens"),
+    "tpot_p50_ms": ("ms", "median time per token; a pass that commits n tokens in d ms counts as n intervals of d / n"),
     "tpot_p95_ms": ("ms", "95th percentile of the same"),
     "tau": ("tokens", "tokens committed per verify pass, the verifier's own included"),
-    "demand_bytes_per_token": ("bytes", "expert and PLE demand bytes per committed token"),
-    "wasted_bytes_per_token": ("bytes", "expert and PLE wasted bytes per committed token"),
+    "demand_bytes_per_token": ("bytes", "expert and PLE demand bytes of generating passes per committed token"),
+    "wasted_bytes_per_token": ("bytes", "expert and PLE wasted bytes of generating passes per committed token"),
     "bound_tps": ("tokens/s", "tokens/s at max(compute, bytes / bandwidth)"),
     "dependency_bound_ms": ("ms", "token time when reads overlap all that dependencies allow (DESIGN.md section 10)"),
     "bound_fraction": ("fraction", "dependency bound / token time"),
@@ -136,8 +152,9 @@ _PER_TOKEN = {
 
 
 def _registry() -> dict[str, Metric]:
+    reads = _READS | _CLASS_READS
     groups = {
-        "storage": {f"{owner}_{name}": value for owner in ("expert", "ple") for name, value in _READS.items()},
+        "storage": {f"{owner}_{name}": value for owner in ("expert", "ple") for name, value in reads.items()},
         "ple": _PLE,
         "routing": _ROUTING,
         "overlap": _OVERLAP,

@@ -8,6 +8,7 @@ import polars as pl
 from workbench.scheduling.demand import WaveSize
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
+from workbench.schema.generated import generated_passes
 from workbench.simulate.passes import blocks
 from workbench.simulate.planner import COMMITTED, PASS_COST_PER_DRAFT, Machine, plan
 from workbench.simulate.stages import StageTimes
@@ -93,6 +94,6 @@ def _envelope(machine: Machine, gbps: float) -> Envelope:
 
 
 def _tps(events: pl.DataFrame) -> float:
-    """Committed tokens over the time of their passes."""
-    tokens = events.filter(kind="token")
-    return float(tokens["value"].sum()) * NS_PER_S / int(tokens["duration_ns"].sum())
+    """Committed tokens / durations of their passes, the first one included: reported sessions begin with an empty cache too."""
+    ended = generated_passes(events)
+    return float(ended["committed_tokens"].sum()) * NS_PER_S / int(ended["duration_ns"].sum())

@@ -3,30 +3,35 @@
 It gets nothing of a live run but these, and leaves the same events. All that it leaves is simulated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
-from workbench.policies import make
-from workbench.policies.hot_set import HotSet
+from workbench.loading.pages import PageLoad, PagePart
+from workbench.loading.predicting import Predicting
+from workbench.loading.transfer import Transfer
+from workbench.loading.warming import Warming, idle_until
+from workbench.loading.waves import run_in_waves
+from workbench.plugins import Plugin
+from workbench.prediction import ClassBudgets, PassFuture, PredictorSettings, RouteShape, make_predictor
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
+from workbench.readers.timed import TimedReader
 from workbench.scheduling.demand import Demand, WaveSize
 from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
-from workbench.scheduling.pool import RECORD_BITS, Pool
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.slots import SlotTable
-from workbench.scheduling.ticket import Event, Priority
+from workbench.scheduling.ticket import Scope
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
-from workbench.simulate.pages import PageStage, drawn_pages
+from workbench.simulate.pages import drawn_pages
 from workbench.simulate.passes import Pass
-from workbench.simulate.prefetchers import PrefetchConfig, Prefetcher, make_prefetcher
 from workbench.simulate.stages import StageTimes
-from workbench.simulate.wire import Wire
-from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES, align_down, align_up
+from workbench.simulate.twin_sources import TimedSource, page_pool, record_pool
+from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES
 
 
 class TwinConfig(Config):
@@ -34,7 +39,7 @@ class TwinConfig(Config):
 
     num_slots: int = Field(ge=1)
     """Record slots of the cache."""
-    policy: str = "lfru"
+    policy: Plugin = "lfru"
     """Eviction policy of records and pages."""
     record_bytes: int = Field(2_764_800, ge=1)
     """Bytes of one record."""
@@ -42,8 +47,12 @@ class TwinConfig(Config):
     """Experts of a layer."""
     wave: WaveSize = 1
     """As of the runtime. The shared expert runs while records come."""
-    prefetch: PrefetchConfig = PrefetchConfig()
-    """Predictions."""
+    predictor: Plugin = "nothing"
+    """As of the runtime: nothing, previous_token, next_layer, oracle, noisy_oracle, or `file.py:Class`."""
+    predictor_settings: PredictorSettings = PredictorSettings()
+    """Of the predictor."""
+    budgets: ClassBudgets = ClassBudgets()
+    """Bytes, slots and reads that predictions may take."""
     depth: int = Field(32, ge=1)
     """Most record reads in flight."""
     idle_ms: float = Field(0.0, ge=0)
@@ -59,7 +68,12 @@ class TwinConfig(Config):
     ple_reuse: float = Field(0.0, ge=0, le=1)
     """Chance that a made-up page is one that an earlier token needed; else it is a new one."""
     seed: int = 0
-    """Of made-up pages and of an oracle's errors."""
+    """Of made-up pages."""
+
+    @property
+    def predictor_label(self) -> str:
+        """The predictor in a word or two, for tables."""
+        return self.predictor_settings.label(self.predictor)
 
 
 class Twin:
@@ -72,15 +86,11 @@ class Twin:
         self.config = config
         self.log = EventLog() if log is None else log
         self._stages = stages
-        lanes = LaneConfig(depth={"expert": config.depth, "ple": config.ple_slots})
-        scheduler = Scheduler([_record_pool(config), _page_pool(config)], SchedulerConfig(lanes=lanes))
-        costs = {f"{name}_ns": round(getattr(stages, f"{name}_us") * NS_PER_US) for name in ("ask", "behind", "take")}
-        self._wire = Wire(scheduler, Disk(envelope), VirtualClock(), self.log, **costs)
-        self._pages = PageStage(self._wire, config.ple_slots)
+        self._clock = VirtualClock()
+        self._transfer = _transfer(config, stages, Disk(envelope), self.log, self._clock)
         self._held: Demand | None = None
-        self._prefetcher: Prefetcher
-        self._index = 0
-        self._hot_sets: dict[int, HotSet] = {}
+        self._predicting: Predicting | None = None
+        self._warmings: dict[int, Warming] = {}
 
     def run(self, passes: Sequence[Pass]) -> EventLog:
         """Runs the passes and returns their events. Call it once. A change of request, or back, is a new turn.
@@ -94,125 +104,152 @@ class Twin:
             passes = drawn_pages(
                 passes, layer=config.ple_layer, per_token=config.ple_pages, reuse=config.ple_reuse, seed=config.seed
             )
-        keys = [layer_keys for each in passes for layer_keys in each.keys]
-        self._prefetcher = make_prefetcher(
-            config.prefetch, keys, num_layers=num_layers, num_experts=config.num_experts, seed=config.seed
-        )
+        self._predicting = self._predicting_of(passes)
         request = None
         for each in passes:
             if each.request != request:
                 if request is not None:
                     self._stand_idle(each.request)
                 request = each.request
-                self.log.add(self._wire.clock.now_ns(), "mark", name="request_start", request=request)
+                self.log.add(self._clock.now_ns(), "mark", name="request_start", request=request)
             self._run_pass(each)
-        self._wire.drain()
-        self._wire.scheduler.close()
+        while self._transfer.num_in_flight:
+            self._transfer.stand_by()
+        self._transfer.scheduler.close()
         return self.log
+
+    def _predicting_of(self, passes: Sequence[Pass]) -> Predicting | None:
+        """The configured predictor at work, which may know what the passes will need; None where nothing is predicted."""
+        config = self.config
+        if config.predictor == "nothing":
+            return None
+        top_k = max((len(keys) for each in passes for keys in each.keys), default=1)
+        shape = RouteShape(num_layers=self._stages.num_layers, num_experts=config.num_experts, top_k=top_k)
+        future = PassFuture([(each.request, each.position, each.keys) for each in passes])
+        predictor = make_predictor(config.predictor, shape, config.predictor_settings, future)
+        return Predicting(self._transfer, predictor, shape, self._until_router)
 
     def _stand_idle(self, following: int) -> None:
         """The time between two turns, used for the sequence that goes on."""
-        scheduler, now_ns = self._wire.scheduler, self._wire.clock.now_ns()
-        if self.config.hot_set and following in self._hot_sets:
-            resident = scheduler.pools["expert"].slots.resident_keys
-            keys = self._hot_sets[following].missing(resident, self.config.hot_set)
-            self._wire.prefetch(keys, Event(request=following), Priority.P3)
-        self._wire.idle_until(now_ns + round(self.config.idle_ms * NS_PER_MS))
+        idle_ns = round(self.config.idle_ms * NS_PER_MS)
+        if following in self._warmings:
+            self._warmings[following].stand_idle(following, idle_ns)
+        else:
+            idle_until(self._transfer, self._clock.now_ns() + idle_ns)
 
     def _run_pass(self, each: Pass) -> None:
-        start_ns = self._wire.clock.now_ns()
-        self._pages.start(each)
+        start_ns = self._clock.now_ns()
+        scope = Scope(each.request, each.phase, each.position, each.num_tokens)
+        loads = {layer: self._load_pages(scope, each, layer) for layer in each.pages}
         for layer, keys in enumerate(each.keys):
-            self._pages.wait(each, layer)
-            self._run_layer(each, layer, keys)
+            if layer in loads:
+                self._transfer.run(loads[layer].run(_decoded))
+            self._run_layer(scope, layer, keys)
         self._compute(self._stages.head_us)
-        self._settle()
-        now_ns = self._wire.clock.now_ns()
-        columns = {"request": each.request, "phase": each.phase, "position": each.position + each.num_tokens - 1}
-        self.log.add(now_ns, "token", duration_ns=now_ns - start_ns, value=float(each.num_tokens), **columns)
+        self._release()
+        self._commit(scope, each)
+        now_ns = self._clock.now_ns()
+        row = {"t_ns": now_ns, "kind": "token", "request": each.request, "phase": each.phase}
+        row["position"], row["duration_ns"] = each.position + each.num_tokens - 1, now_ns - start_ns
+        row["value"], row["committed_tokens"] = float(each.num_tokens), each.num_tokens
+        self.log.append(row)
 
-    def _run_layer(self, each: Pass, layer: int, keys: Sequence[int]) -> None:
+    def _commit(self, scope: Scope, each: Pass) -> None:
+        """The routes of a pass are known to be the sequence's."""
+        if self._predicting is not None:
+            self._predicting.committed(scope, [[keys] for keys in each.keys])
+
+    def _load_pages(self, scope: Scope, each: Pass, layer: int) -> PageLoad:
+        """Asks for a PLE layer's first pages; each layer has an equal part of the slots."""
+        keys, room = each.pages[layer], self.config.ple_slots // len(each.pages)
+        parts = [keys[start : start + room] for start in range(0, len(keys), room)]
+        loads = [PagePart(part, len(part) * PAGE_BYTES) for part in parts]
+        return PageLoad(self._transfer, scope.event(layer), loads, early=True)
+
+    def _run_layer(self, scope: Scope, layer: int, keys: Sequence[int]) -> None:
         self._compute(self._stages.pre_router_us[layer])
-        self._settle()
+        self._release()
         if self.config.hot_set:
-            self._hot_sets.setdefault(each.request, HotSet()).use(keys)
+            self._warming(scope.request).use(keys)
         for start in range(0, len(keys), self.config.num_slots):
             part = keys[start : start + self.config.num_slots]
-            self._settle()
-            demand = self._held = self._wire.demand(
-                "expert",
-                part,
-                Event(request=each.request, phase=each.phase, layer=layer),
-                position=each.position,
-                logical_bytes=len(part) * self.config.record_bytes,
-            )
-            if start == 0:
-                self._predict(each, layer)
-            self._run_experts(each, layer, demand, len(part) / len(keys))
-        self._index += 1
+            self._release()
+            num_bytes = len(part) * self.config.record_bytes
+            demand = self._transfer.run(self._transfer.load("expert", part, scope.event(layer), logical_bytes=num_bytes))
+            self._held = demand
+            if self._predicting is not None and not start:
+                self._predicting.routed(scope, layer, np.array([keys]) - layer * self.config.num_experts)
+            share = len(part) / len(keys)
+            self._compute(share * self._stages.shared_us[layer])
+            work = _TimedExperts(self, demand, share * self._stages.experts_us[layer])
+            self._transfer.run(run_in_waves(self._transfer, demand, part, work, self.config.wave))
 
-    def _run_experts(self, each: Pass, layer: int, demand: Demand, share: float) -> None:
-        self._compute(share * self._stages.shared_us[layer])
-        experts_us = share * self._stages.experts_us[layer]
-        if self.config.wave == "barrier":
-            self._wire.wait(demand, position=each.position)
-            self._compute(experts_us)
-            return
-        one_us = experts_us / len(demand.slots)
-        # a hit that a prediction brought is used now
-        self._wire.wait(demand, position=each.position, keys=demand.hits)
-        self._compute(one_us * len(demand.hits))
-        missing = [*demand.joined, *demand.misses]
-        size = len(missing) if self.config.wave == "all" else self.config.wave
-        while missing:
-            ready = self._wire.wait_for_some(demand, missing, min(size, len(missing)), position=each.position)
-            self._compute(one_us * len(ready) + self._stages.wave_us)
-            missing = [key for key in missing if key not in ready]
+    def _warming(self, request: int) -> Warming:
+        return self._warmings.setdefault(request, Warming(self._transfer, most=self.config.hot_set))
 
-    def _predict(self, each: Pass, layer: int) -> None:
-        ahead = self.config.prefetch.lead_layers
-        keys = self._prefetcher.predict(self._index + ahead)
-        if keys and each.phase == "decode":
-            event = Event(
-                request=each.request,
-                phase=each.phase,
-                layer=(layer + ahead) % self._stages.num_layers,
-                deadline_ns=self._wire.clock.now_ns() + self._compute_until_router(layer, ahead),
-            )
-            self._wire.prefetch(keys, event, Priority.P1 if ahead == 1 else Priority.P2)
-
-    def _compute_until_router(self, layer: int, ahead: int) -> int:
-        """Nanoseconds of compute from this layer's router to that of the layer `ahead`, reads aside."""
+    def _until_router(self, layer: int, lead: int) -> int:
+        """Nanoseconds of compute from this layer's router to that of the layer `lead` ahead, reads aside."""
         stages, total_us = self._stages, 0.0
-        for step in range(ahead):
+        for step in range(lead):
             here, there = (layer + step) % stages.num_layers, (layer + step + 1) % stages.num_layers
             total_us += stages.shared_us[here] + stages.experts_us[here] + stages.pre_router_us[there]
             total_us += stages.head_us if there == 0 else 0.0
         return round(total_us * NS_PER_US)
 
-    def _settle(self) -> None:
-        """What the layer before used was evaluated: its slots may go."""
+    def _release(self) -> None:
+        """The layer before was evaluated: its slots may go."""
         if self._held is not None:
-            self._wire.scheduler.release(self._held)
+            self._transfer.release(self._held)
             self._held = None
 
     def _compute(self, us: float) -> None:
-        clock = self._wire.clock
-        clock.sleep_until(clock.now_ns() + round(us * NS_PER_US))
+        self._clock.sleep_until(self._clock.now_ns() + round(us * NS_PER_US))
 
 
-def _record_pool(config: TwinConfig) -> Pool:
-    record_bytes = config.record_bytes
+class _TimedExperts:
+    """Experts of one demand that take time and compute nothing."""
 
-    def sizes(key: int, bits: int) -> tuple[int, int]:
-        # a layer starts on a page, its records lie back to back, and whole pages are moved
-        start = key % config.num_experts * record_bytes
-        return record_bytes, align_up(start + record_bytes, PAGE_BYTES) - align_down(start, PAGE_BYTES)
+    def __init__(self, twin: Twin, demand: Demand, experts_us: float) -> None:
+        """`experts_us`: of all experts of the demand."""
+        self._twin, self._hits, self._all_us = twin, demand.hits, experts_us
+        self._one_us = experts_us / len(demand.slots)
 
-    slots = SlotTable(config.num_slots, make(config.policy, capacity=config.num_slots))
-    return Pool(name="expert", digest="", slots=slots, sizes=sizes, parts=(RECORD_BITS,))
+    def run(self, keys: Sequence[int], slots: Mapping[int, int]) -> None:
+        """Whole experts; a wave of missing ones costs its dispatch."""
+        if self._twin.config.wave == "barrier":
+            self._twin._compute(self._all_us)
+        elif keys[0] in self._hits:
+            self._twin._compute(self._one_us * len(keys))
+        else:
+            self._twin._compute(self._one_us * len(keys) + self._twin._stages.wave_us)
+
+    def gate_up(self, keys: Sequence[int], slots: Mapping[int, int]) -> Any:
+        """Never asked for: records are read whole."""
+        raise AssertionError("the twin reads whole records")
+
+    def down(self, keys: Sequence[int], slots: Mapping[int, int], inner: Any) -> None:
+        """Never asked for: records are read whole."""
+        raise AssertionError("the twin reads whole records")
+
+    def sync_piece(self) -> bool:
+        """Nothing runs beside the thread that computes."""
+        return False
 
 
-def _page_pool(config: TwinConfig) -> Pool:
-    slots = SlotTable(config.ple_slots, make(config.policy, capacity=config.ple_slots))
-    return Pool(name="ple", digest="", slots=slots, sizes=lambda key, bits: (PAGE_BYTES, PAGE_BYTES))
+def _decoded(index: int, demand: Demand) -> None:
+    """Rows take no time of their own: they are in the stage times."""
+
+
+def _transfer(config: TwinConfig, stages: StageTimes, disk: Disk, log: EventLog, clock: VirtualClock) -> Transfer:
+    """The live runtime's I/O core over a timed reader."""
+    records = record_pool(
+        num_slots=config.num_slots, policy=config.policy, record_bytes=config.record_bytes, num_experts=config.num_experts
+    )
+    pages = page_pool(num_slots=config.ple_slots, policy=config.policy)
+    lanes = LaneConfig(depth={"expert": config.depth, "ple": config.ple_slots}, budgets=config.budgets.by_class)
+    ask_ns, behind_ns, take_ns = (round(us * NS_PER_US) for us in (stages.ask_us, stages.behind_us, stages.take_us))
+    source = TimedSource(clock=clock, ask_ns=ask_ns, take_ns=take_ns)
+    reader = TimedReader(None, disk, clock, behind_ns=behind_ns)
+    scheduler = Scheduler([records, pages], SchedulerConfig(lanes=lanes))
+    sources = {"expert": source, "ple": source}
+    return Transfer(scheduler, reader, sources, log, clock, lambda event: None, notes_waves=False)

@@ -4,13 +4,11 @@ All chunks have the same lead-in, so a record has the same position in every pla
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from workbench.geometry import COMPONENTS
-from workbench.model.experts import QuantizedMatrix
-from workbench.readers.base import Checksum, Read
-from workbench.runtime.pool import RecordPool
+from workbench.readers.base import Buffer, Checksum, Read
 from workbench.scheduling.queue import Order
 from workbench.stores.expert_major import ExpertStore
 from workbench.units import MIB, PAGE_BYTES, align_up
@@ -67,13 +65,23 @@ def cut_layers(store: ExpertStore, ring_bytes: int) -> Cut:
     return replace(cut, num_places=places if places > 1 else 0)
 
 
+class ChunkMemory(Protocol):
+    """Memory in one piece, made of slots."""
+
+    def start(self, slot: int) -> int:
+        """Bytes from the start of the memory to a slot."""
+
+    def memory(self, start: int, num_bytes: int) -> Buffer:
+        """Writable, page-aligned memory from `start` on."""
+
+
 class ChunkSource:
     """Reads of chunks into the places of a ring. A chunk's key is its layer's times `per_layer`, plus its index."""
 
-    def __init__(self, store: ExpertStore, pool: RecordPool, first_slot: int, cut: Cut, file: int, *, checksums: bool) -> None:
+    def __init__(self, store: ExpertStore, memory: ChunkMemory, first_slot: int, cut: Cut, file: int, *, checksums: bool) -> None:
         self.cut = cut
-        self._store, self._pool, self._file, self._checksums = store, pool, file, checksums
-        self._first = pool.start(first_slot)
+        self._store, self._memory, self._file, self._checksums = store, memory, file, checksums
+        self._first = memory.start(first_slot)
 
     def keys(self, layer: int) -> range:
         """The chunks of a layer, in the order of the file."""
@@ -90,10 +98,9 @@ class ChunkSource:
         layer, expert = divmod(record, self.cut.num_experts)
         return layer * self.cut.per_layer + expert // self.cut.length
 
-    def components(self, place: int, position: int) -> Mapping[str, QuantizedMatrix]:
-        """Gate, up and down of the record at `position` in the chunk in `place`."""
-        cut = self.cut
-        return self._pool.components_at(self._place(place) + cut.lead_in + position * cut.record_bytes)
+    def record_start(self, place: int, position: int) -> int:
+        """Bytes from the start of the memory to the record at `position` in the chunk in `place`."""
+        return self._place(place) + self.cut.lead_in + position * self.cut.record_bytes
 
     def sizes(self, key: int, bits: int) -> tuple[int, int]:
         """Bytes of a chunk's records, and bytes that its read moves."""
@@ -114,7 +121,7 @@ class ChunkSource:
             file=self._file,
             offset=low,
             num_bytes=window_bytes,
-            into=self._pool.memory(self._place(order.slot), window_bytes),
+            into=self._memory.memory(self._place(order.slot), window_bytes),
             lane=order.lane,
             need_bytes=self.cut.lead_in + num_bytes,
             checksums=self._sums(layer, experts, low) if self._checksums else (),

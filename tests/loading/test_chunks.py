@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.geometry import COMPONENTS
+from workbench.loading.chunks import ChunkSource, cut_layers
 from workbench.readers import PreadReader
-from workbench.runtime.chunks import ChunkSource, cut_layers
 from workbench.runtime.pool import RecordPool
 from workbench.runtime.store_cache import lead_in_granule
 from workbench.stores import open_store
@@ -56,8 +56,8 @@ def test_chunks_are_large_in_large_rings_and_small_in_small_ones(record_bytes, r
 
 
 @pytest.fixture
-def source(mini_store):
-    store = open_store(mini_store)
+def source(packed):
+    store = open_store(packed)
     pool = RecordPool(store.geometry, 40, lead_in_granule(store))
     cut = cut_layers(store.experts, 12 * pool.stride_bytes - PAGE_BYTES)
     with PreadReader() as reader:
@@ -79,7 +79,7 @@ def test_records_of_a_chunk_are_seen_where_they_lie(source):
         for position, record in enumerate(chunks.records(key)):
             layer, expert = divmod(record, store.geometry.num_experts)
             assert chunks.chunk(record) == key
-            for name, view in chunks.components(place, position).items():
+            for name, view in pool.components_at(chunks.record_start(place, position)).items():
                 extent = store.experts.component(layer, expert, name)
                 with store.experts.path.open("rb") as file:
                     file.seek(extent.offset)

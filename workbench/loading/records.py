@@ -1,10 +1,11 @@
 """Reads of expert records: page-aligned windows around a record or its components, into the slots of a pool."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from workbench.geometry import COMPONENTS
-from workbench.readers.base import Checksum, Read
-from workbench.runtime.pool import RecordPool
+from workbench.readers.base import Buffer, Checksum, Read
 from workbench.scheduling.pool import RECORD_BITS
 from workbench.scheduling.queue import Order
 from workbench.stores.expert_major import ExpertStore
@@ -31,17 +32,28 @@ class _Span:
         return cls(extents, extents[0].offset, extents[-1].end, sum(extent.num_bytes for extent in extents))
 
 
-class RecordSource:
-    """Each slot keeps its own record's lead-in: nothing is moved. Where things lie is looked up, since reads are many."""
+class RecordMemory(Protocol):
+    """Slots for the page-aligned windows around records."""
 
-    def __init__(self, store: ExpertStore, pool: RecordPool, file: int, *, checksums: bool) -> None:
-        self._store, self._pool, self._file, self._checksums = store, pool, file, checksums
+    def window(self, slot: int, num_bytes: int) -> Buffer:
+        """Writable, page-aligned memory of `slot` for a window of `num_bytes`."""
+
+    def arrived(self, slot: int, start: int, names: Sequence[str]) -> None:
+        """The components `names` of a record that starts `start` bytes into the window of `slot` are there."""
+
+
+class RecordSource:
+    """Reads of records. A record starts at its own offset in a page, so nothing is moved; offsets are computed once."""
+
+    def __init__(self, store: ExpertStore, memory: RecordMemory, file: int, *, checksums: bool) -> None:
+        self._store, self._memory, self._file, self._checksums = store, memory, file, checksums
         self._num_experts = store.num_experts
         self._starts = {
             layer.layer * self._num_experts + expert: store.record(layer.layer, expert).offset
             for layer in store.layers
             for expert in range(self._num_experts)
         }
+        self._known_sums: dict[tuple[int, int], tuple[Checksum, ...]] = {}
         self._spans = {
             (layer.layer, bits): _Span.of(store, layer.layer, bits) for layer in store.layers for bits in range(1, len(_NAMES))
         }
@@ -58,7 +70,7 @@ class RecordSource:
 
     def arrived(self, order: Order) -> None:
         """The bytes of an order are in its slot."""
-        self._pool.arrived(order.slot, self.lead_in(order.ticket.key), _NAMES[order.bits])
+        self._memory.arrived(order.slot, self.lead_in(order.ticket.key), _NAMES[order.bits])
 
     def read(self, order: Order) -> Read:
         """The read of an order's components into its slot."""
@@ -71,7 +83,7 @@ class RecordSource:
             file=self._file,
             offset=low,
             num_bytes=high - low,
-            into=self._pool.window(order.slot, high - base)[low - base :],
+            into=self._memory.window(order.slot, high - base)[low - base :],
             lane=order.lane,
             need_bytes=start + span.end - low,
             checksums=self._sums(order, span, start - low) if self._checksums else (),
@@ -84,6 +96,11 @@ class RecordSource:
         return align_down(start + span.first, PAGE_BYTES), align_up(start + span.end, PAGE_BYTES)
 
     def _sums(self, order: Order, span: _Span, shift: int) -> tuple[Checksum, ...]:
+        place = order.ticket.key, order.bits
+        if (known := self._known_sums.get(place)) is not None:
+            return known
         layer, expert = divmod(order.ticket.key, self._num_experts)
         sums = ((e, self._store.crc32(layer, expert, name)) for e, name in zip(span.extents, _NAMES[order.bits], strict=True))
-        return tuple(Checksum(shift + extent.offset, extent.num_bytes, crc) for extent, crc in sums if crc is not None)
+        made = tuple(Checksum(shift + extent.offset, extent.num_bytes, crc) for extent, crc in sums if crc is not None)
+        self._known_sums[place] = made
+        return made

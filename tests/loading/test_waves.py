@@ -2,20 +2,17 @@
 
 from types import SimpleNamespace
 
-import mlx.core as mx
-import numpy as np
 import pytest
 
+from workbench.loading.transfer import RequestFailed, Transfer
+from workbench.loading.waves import run_in_waves
 from workbench.policies import make
 from workbench.readers import VirtualClock
 from workbench.readers.base import Completion, Reader
-from workbench.runtime.block import Block
-from workbench.runtime.step import Step
-from workbench.runtime.transfer import RequestFailed, Transfer
-from workbench.runtime.waves import Waves
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS, Pool
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
+from workbench.scheduling.ticket import Scope
 from workbench.schema import EventLog
 
 RECORD = 600
@@ -66,37 +63,41 @@ class Diary:
     def __init__(self, clock, cost_ns):
         self.clock, self.cost_ns = clock, cost_ns
         self.free_ns = 0
+        self.running = 0
         self.entries = []
 
     def _note(self, name, keys, parts):
         self.entries.append((name, tuple(keys), self.clock.now_ns()))
+        self.running += 1
         self.free_ns = max(self.free_ns, self.clock.now_ns()) + parts * self.cost_ns * len(keys)
 
-    def run(self, block, keys, slots):
+    def run(self, keys, slots):
         assert set(keys) <= set(slots)
         self._note("run", keys, 3)
-        block.put(block.pairs(keys), [mx.zeros((len(block.pairs(keys)), 1))])
 
-    def gate_up(self, block, keys, slots):
+    def gate_up(self, keys, slots):
         self._note("gate_up", keys, 2)
-        return [mx.zeros((1, 1))]
+        return "inner"
 
-    def down(self, block, keys, slots, inner):
+    def down(self, keys, slots, inner):
+        assert inner == "inner"
         self._note("down", keys, 1)
-        block.put(block.pairs(keys), [mx.zeros((len(block.pairs(keys)), 1))])
 
-    def send(self, *arrays):
-        pass
-
-    def finish(self, *arrays):
+    def sync_piece(self):
+        """The device computes in order: the oldest piece is done when all are."""
+        if not self.running:
+            return False
+        self.running -= 1
         self.clock.sleep_until(self.free_ns)
+        return True
 
-    finish_all = finish
+    def drain(self, event):
+        self.clock.sleep_until(self.free_ns)
 
 
 def run(arrivals, size, *, hits=(), split=False, cost_ns=0, failing=()):
     """What ran, and the events: `arrivals` by key, or by key and bits where records are read in two parts."""
-    clock, log, step = VirtualClock(), EventLog(), Step(phase="decode", position=7)
+    clock, log, scope = VirtualClock(), EventLog(), Scope(0, "decode", 7)
     parts = (GATE_UP_BITS, DOWN_BIT) if split else (RECORD_BITS,)
     planned = arrivals if split else {(key, RECORD_BITS): time_ns for key, time_ns in arrivals.items()}
     keys = [*hits, *dict.fromkeys(key for key, _ in planned)]
@@ -109,18 +110,21 @@ def run(arrivals, size, *, hits=(), split=False, cost_ns=0, failing=()):
     )
     reader = PlannedReader(clock, planned | {(key, bits): 0 for key in hits for bits in parts}, failing)
     diary = Diary(clock, cost_ns)
-    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, diary.finish_all)
+    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, diary.drain)
     if hits:
-        first = transfer.demand("expert", list(hits), step.event(0), position=0, logical_bytes=0)
-        transfer.wait(first, position=0)
-        transfer.scheduler.release(first)
+        load(transfer, list(hits), scope.event(0))
         log.clear()
-    demand = transfer.demand("expert", keys, step.event(1), position=7, logical_bytes=0)
-    block = Block(mx.zeros((1, 1)), np.array([keys]))
-    Waves(diary, transfer, diary, step, size).run(block, demand, keys)
-    assert block.result().shape == (1, len(keys), 1)
-    transfer.scheduler.release(demand)
+    demand = transfer.run(transfer.load("expert", keys, scope.event(1), logical_bytes=0))
+    transfer.run(run_in_waves(transfer, demand, keys, diary, size))
+    transfer.release(demand)
     return diary.entries, log.frame()
+
+
+def load(transfer, keys, event):
+    """Demands keys, waits for all of them and lets them go."""
+    demand = transfer.run(transfer.load("expert", keys, event, logical_bytes=0))
+    transfer.run(transfer.wait(demand))
+    transfer.release(demand)
 
 
 def test_hits_run_at_once_and_each_miss_as_it_comes():
@@ -195,11 +199,9 @@ def test_what_comes_while_compute_ends_was_on_time_and_nobody_waited():
     clock, log = VirtualClock(), EventLog()
     pool = Pool(name="expert", digest="", slots=SlotTable(8, make("lru", capacity=8)), sizes=lambda key, bits: (RECORD, RECORD))
     reader = PlannedReader(clock, {(3, 1): 30, (4, 1): 80})
-    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, lambda: clock.sleep_until(50))
+    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, lambda event: clock.sleep_until(50))
     for key in (3, 4):
-        demand = transfer.demand("expert", [key], Step().event(1), position=0, logical_bytes=0)
-        transfer.wait(demand, position=0)
-        transfer.scheduler.release(demand)
+        load(transfer, [key], Scope(0, "decode", 0).event(1))
     events = log.frame()
     assert events.filter(kind="ticket").sort("ready_ns")["outcome"].to_list() == ["used_on_time", "used_late"]
     assert events.filter(kind="wait").select("t_ns", "duration_ns").rows() == [(50, 30)]

@@ -1,0 +1,70 @@
+"""Demands of several requests for one layer, whose experts are computed together."""
+
+from collections import ChainMap
+from collections.abc import Iterable, Sequence
+
+from workbench.scheduling.demand import Demand
+from workbench.scheduling.ticket import Event, Ticket
+
+
+class _Slots(ChainMap[int, int]):
+    """Slots of the keys of all demands.
+
+    The rows of a request that left are still computed, on whatever lies in the first slot: nobody reads them.
+    """
+
+    def __missing__(self, key: int) -> int:
+        return 0
+
+
+class JointDemand:
+    """Stands in for a demand. A request that leaves takes its demand along; the keys of the others go on."""
+
+    def __init__(self, demands: Sequence[Demand]) -> None:
+        self._demands = list(demands)
+        self._chain()
+        self.hits: list[int] = []
+        self.joined: list[int] = []
+        """Keys that had a ticket already, or that more than one of the requests asked for."""
+        self.misses: list[int] = []
+        seen: set[int] = set()
+        for demand in demands:
+            for name in ("hits", "joined", "misses"):
+                new = [key for key in getattr(demand, name) if key not in seen]
+                getattr(self, name).extend(new)
+                seen.update(new)
+
+    def _chain(self) -> None:
+        self.slots = _Slots(*(demand.slots for demand in self._demands))
+        self.tickets: ChainMap[int, Ticket] = ChainMap(*(demand.tickets for demand in self._demands))
+
+    @property
+    def store(self) -> str:
+        """Name of the pool."""
+        return self._demands[0].store
+
+    @property
+    def event(self) -> Event:
+        """Of the first request that is left."""
+        return self._demands[0].event
+
+    @property
+    def failures(self) -> list[Demand]:
+        """Demands that can't be met."""
+        return [demand for demand in self._demands if demand.error is not None]
+
+    def leave(self, request: int) -> None:
+        """A request failed or was cancelled: its demand no longer counts."""
+        self._demands = [demand for demand in self._demands if demand.event.request != request]
+        self._chain()
+
+    def have(self, keys: Iterable[int], components: int = -1) -> bool:
+        """Whether `components` (bits) of all of `keys` are there."""
+        tickets = (self.tickets.get(key) for key in keys)
+        return all(ticket is None or ticket.has(components) for ticket in tickets)
+
+    def missing(self, now_ns: int, keys: Iterable[int] | None = None, components: int = -1) -> list[Ticket]:
+        """See `Demand.missing`; demands that can't be met are left out."""
+        sound = [demand for demand in self._demands if demand.error is None]
+        found = (demand.missing(now_ns, keys, components) for demand in sound)
+        return list(dict.fromkeys(ticket for tickets in found for ticket in tickets))

@@ -1,0 +1,141 @@
+"""Predictions on their way to the disk: asks a predictor at each router or tap, and prefetches what it names.
+
+A predictor moves bytes and never decides: its keys are read within the budgets of their class, behind every exact read.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInput
+from workbench.loading.transfer import Transfer
+from workbench.prediction.base import Predictor, RouteShape
+from workbench.readers.clock import Clock
+from workbench.scheduling.demand import PredictedKey
+from workbench.scheduling.ticket import NEVER_NS, Event, Scope, Ticket
+from workbench.schema.generated import GENERATION_PHASES
+
+Until = Callable[[int, int], int]
+"""`(layer, lead)` -> nanoseconds from the router of a layer to the one `lead` layers ahead; `NEVER_NS` while unknown."""
+
+
+class RouterClock:
+    """Measures the time from one router to the next, to tell when a layer ahead will ask for its experts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_ns: dict[int, int] = {}
+        self._mean_ns = 0.0
+
+    def note(self, request: int) -> None:
+        """A router of a request has chosen."""
+        now_ns = self._clock.now_ns()
+        last_ns = self._last_ns.get(request)
+        if last_ns is not None:
+            took_ns = now_ns - last_ns
+            self._mean_ns = took_ns if not self._mean_ns else self._mean_ns + (took_ns - self._mean_ns) / _MEMORY
+        self._last_ns[request] = now_ns
+
+    def forget(self, request: int) -> None:
+        """A request pauses: the time until its next router tells nothing."""
+        self._last_ns.pop(request, None)
+
+    def until(self, layer: int, lead: int) -> int:
+        """See `Until`: the running mean, whatever the layer."""
+        return round(lead * self._mean_ns) if self._mean_ns else NEVER_NS
+
+
+_MEMORY = 32
+"""Routers over which the running mean forgets."""
+
+
+class Predicting:
+    """One predictor and what became of its keys. Nothing that two requests share changes here but the router clock."""
+
+    def __init__(self, transfer: Transfer, predictor: Predictor, shape: RouteShape, until: Until | None = None) -> None:
+        """`until`: by default measured as the run goes."""
+        self._transfer, self._predictor, self._shape = transfer, predictor, shape
+        self._routers = RouterClock(transfer.clock)
+        self._until = until or self._routers.until
+        self._waiting: dict[int, list[tuple[tuple[int, int], tuple[Ticket, ...]]]] = {}
+
+    @property
+    def wants_taps(self) -> bool:
+        """Whether the predictor looks at the residual before attention."""
+        return self._predictor.looks_at == "tap"
+
+    def look(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> None:
+        """Before attention of a layer: `tensors` hold its wide residual."""
+        if self.wants_taps and scope.phase in GENERATION_PHASES:
+            self._predict(scope, layer, tensors)
+
+    def routed(self, scope: Scope, layer: int, ids: np.ndarray) -> None:
+        """A router chose `ids [T, k]`, and their exact demand was queued."""
+        self._withdraw(scope.request, (scope.position, layer))
+        if scope.phase in GENERATION_PHASES:
+            self._routers.note(scope.request)
+            if not self.wants_taps:
+                self._predict(scope, layer, {"ids": ids})
+
+    def committed(self, scope: Scope, keys: Sequence[Sequence[Sequence[int]] | np.ndarray]) -> None:
+        """A pass was committed: record keys of its committed tokens, by layer and then by token."""
+        if scope.phase not in GENERATION_PHASES:
+            self._routers.forget(scope.request)
+        for layer, rows in enumerate(keys):
+            if len(rows):
+                self._predictor.committed(scope, layer, rows)
+
+    def cancel(self, request: int) -> None:
+        """A request's pass was given up; the scheduler ends its predictions."""
+        self._routers.forget(request)
+        self._waiting.pop(request, None)
+
+    def _withdraw(self, request: int, place: tuple[int, int]) -> None:
+        """The sequence of a request has come to a place: predictions for it that were not read are given up."""
+        waiting = self._waiting.get(request, [])
+        while waiting and waiting[0][0] <= place:
+            for ticket in waiting.pop(0)[1]:
+                if not ticket.issued:
+                    self._transfer.scheduler.cancel_ticket(ticket)
+
+    def _check(self, keys: Sequence[PredictedKey]) -> int:
+        """The one layer that all keys belong to. Raises BadInput on anything else: a predictor may be anybody's."""
+        name, num_experts = self._predictor.name, self._shape.num_experts
+        strange = [key for key in keys if not isinstance(key, PredictedKey)]
+        if strange:
+            raise BadInput(f"predictor {name} must name PredictedKey objects, it named {strange[0]!r}")
+        target = keys[0].key // num_experts
+        first, last = min(each.key for each in keys), max(each.key for each in keys)
+        if first // num_experts != target or last // num_experts != target or not 0 <= target < self._shape.num_layers:
+            raise BadInput(f"predictor {name} must name keys of one layer, it named {first} to {last}")
+        return target
+
+    def _lead(self, layer: int, key: int) -> int:
+        """Layers from the present one to that of a predicted key: as the predictor says, else the next time it comes."""
+        num_layers, lead = self._shape.num_layers, self._predictor.lead_layers
+        ahead = (key // self._shape.num_experts - layer) % num_layers
+        if lead % num_layers == ahead:
+            return lead
+        return ahead or (0 if self.wants_taps else num_layers)
+
+    def _predict(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> None:
+        keys = self._predictor.look(scope, layer, tensors)
+        if not keys:
+            return
+        target, lead = self._check(keys), self._lead(layer, keys[0].key)
+        tokens_ahead = (layer + lead) // self._shape.num_layers
+        transfer, now_ns = self._transfer, self._transfer.clock.now_ns()
+        until_ns = self._until(layer, lead)
+        event = Event(
+            request=scope.request,
+            phase=scope.phase,
+            layer=target,
+            position=scope.position + tokens_ahead * scope.num_tokens,
+            deadline_ns=NEVER_NS if until_ns == NEVER_NS else now_ns + until_ns,
+        )
+        priority, name = self._predictor.priority, self._predictor.name
+        made = transfer.prefetch("expert", keys, event, priority, name)
+        budget = transfer.scheduler.config.lanes.budgets[priority]
+        transfer.recorder.prediction(event, name, len(keys), made, priority, budget, now_ns)
+        self._waiting.setdefault(scope.request, []).append((event.place, made.tickets))

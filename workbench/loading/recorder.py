@@ -1,0 +1,178 @@
+"""What the scheduler did, as events: the live runtime and the twin write the same ones."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from workbench.loading.joint import JointDemand
+from workbench.scheduling.demand import Demand, Prediction
+from workbench.scheduling.lanes import Budget
+from workbench.scheduling.queue import Order
+from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Priority, Ticket
+from workbench.schema import EventLog, fingerprint
+
+_OWNERS = {"layer": "expert"}
+
+
+def owner_of(pool: str) -> str:
+    """Whose bytes those of a pool are: chunks of layers are records."""
+    return _OWNERS.get(pool, pool)
+
+
+class Recorder:
+    """Writes demands, predictions, waits and ended tickets to an event log."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self._depths: dict[int, int] = {}
+        self._calls: dict[int, float] = {}
+
+    def submitted(self, orders: Sequence[Order], depth: int) -> None:
+        """Reads were submitted, and `depth` reads are now in flight."""
+        for order in orders:
+            self._depths[order.ticket.number] = depth
+
+    def landed(self, ticket: Ticket, together: int) -> None:
+        """A read of `ticket` ended whose call carried `together` reads."""
+        self._calls[ticket.number] = self._calls.get(ticket.number, 0.0) + 1 / together
+
+    def mark(self, store: str, name: str, value: float, event: Event, now_ns: int) -> None:
+        """A figure of one event."""
+        self.log.append(_about(event, now_ns, "mark") | {"name": name, "store": store, "value": float(value)})
+
+    def wave(self, demand: Demand | JointDemand, name: str, start_ns: int, ready_ns: int, *, count: int) -> None:
+        """Compute takes `name` (gate_up or down) of `count` records, demanded at `start_ns` and there at `ready_ns`."""
+        row = _about(demand.event, start_ns, "wave")
+        row["name"], row["store"], row["consumed"] = name, demand.store, count
+        row["duration_ns"] = max(0, ready_ns - start_ns)
+        self.log.append(row)
+
+    def demand(self, demand: Demand, keys: Sequence[int], now_ns: int, *, logical_bytes: int, num_rows: int | None) -> None:
+        """An event asked for `keys`."""
+        row = _about(demand.event, now_ns, "demand")
+        row["store"], row["identity"] = demand.store, fingerprint(keys) if demand.store == "expert" else None
+        row["hits"], row["joined"], row["misses"] = len(demand.hits), len(demand.joined), len(demand.misses)
+        row["logical_bytes"], row["value"] = logical_bytes, num_rows
+        self.log.append(row)
+
+    def prediction(
+        self, event: Event, predictor: str, num_keys: int, made: Prediction, priority: Priority, budget: Budget, now_ns: int
+    ) -> None:
+        """A predictor named `num_keys` keys for an event; what became of them, and the budget of their class."""
+        row = _about(event, now_ns, "predict")
+        row["name"], row["store"], row["value"], row["priority"] = predictor, "expert", float(num_keys), int(priority)
+        row["hits"], row["misses"], row["refused"] = len(made.protected), made.num_planned, len(made.refused)
+        row["joined"] = len(made.tickets) - made.num_planned
+        row["budget_bytes"], row["budget_slots"], row["budget_reads"] = budget.num_bytes, budget.slots, budget.lanes
+        row["deadline_ns"] = _or_none(event.deadline_ns)
+        self.log.append(row)
+
+    def wait(self, demand: Demand | JointDemand, start_ns: int, end_ns: int, *, guarded: int, consumed: int) -> None:
+        """Compute stood still for `guarded` keys, of which its next stage uses `consumed`."""
+        row = _about(demand.event, start_ns, "wait")
+        row["store"], row["guarded"], row["consumed"] = owner_of(demand.store), guarded, consumed
+        row["duration_ns"] = end_ns - start_ns
+        self.log.append(row)
+
+    def union(self, event: Event, keys: Sequence[int], now_ns: int, *, hits: int, joined: int, logical_bytes: int) -> None:
+        """A router chose `keys` of a layer that passes through whole: so many records were there, so many on their way."""
+        row = _about(event, now_ns, "demand")
+        row["store"], row["identity"], row["logical_bytes"] = "expert", fingerprint(keys), logical_bytes
+        row["hits"], row["joined"], row["misses"] = hits, joined, len(keys) - hits - joined
+        self.log.append(row)
+
+    def rejected(self, event: Event, store: str, num_rows: int, num_bytes: int, now_ns: int) -> None:
+        """Rows of a block from the event's position on were dropped; `num_bytes` were read for them alone."""
+        row = _about(event, now_ns, "rejected")
+        row["store"], row["value"], row["logical_bytes"] = store, float(num_rows), num_bytes
+        self.log.append(row)
+
+    def chunk(self, ticket: Ticket, keys: Sequence[int], used: Collection[int]) -> None:
+        """A ticket of many records ended: one event for each, read before the router had spoken, `used` or wasted."""
+        if not ticket.issued:
+            return
+        count, whole = len(keys), dict(zip(_TICKET_COLUMNS, self._values(ticket), strict=True))
+        share = {
+            "name": "chunk",
+            "store": "expert",
+            "intent": Intent.PREDICTED.value,
+            "logical_bytes": ticket.logical_bytes // count,
+            "physical_bytes": ticket.physical_bytes // count,
+            "value": (whole["value"] or 1.0) / count,
+        }
+        for place, key in enumerate(keys):
+            row = whole | share | {"identity": key}
+            if not place:
+                row["physical_bytes"] += ticket.physical_bytes % count
+            if key not in used and ticket.outcome is not Outcome.FAILED:
+                row["outcome"] = Outcome.UNUSED.value
+            self.log.append(row)
+
+    def ticket(self, ticket: Ticket) -> None:
+        """A ticket reached its final state; one that was never read leaves no event."""
+        if ticket.issued:
+            self.log.append_values(_TICKET_COLUMNS, self._values(ticket))
+
+    def _values(self, ticket: Ticket) -> tuple[Any, ...]:
+        """Everything that a ticket tells (DESIGN.md section 6.1), by `_TICKET_COLUMNS`."""
+        event, ready_ns, asked_ns, deadline_ns = ticket.event, ticket.ready_ns, ticket.asked_ns, ticket.deadline_ns
+        is_ready, first_ns = ready_ns != NEVER_NS, min(deadline_ns, asked_ns)
+        return (
+            ticket.issue_ns,
+            "ticket",
+            ticket.store,
+            ticket.digest or None,
+            ticket.key,
+            event.request,
+            event.phase,
+            event.position if event.position >= 0 else None,
+            event.layer,
+            ticket.token_mask,
+            ticket.generation,
+            ticket.owner,
+            _TEXTS[ticket.intent],
+            ticket.predictor or None,
+            ticket.confidence,
+            _NUMBERS[ticket.planned_priority],
+            _NUMBERS[ticket.priority],
+            _TEXTS[ticket.outcome] if ticket.outcome is not None else None,
+            ticket.submit_ns,
+            ticket.issue_ns,
+            ready_ns if is_ready else None,
+            ticket.seen_ns if is_ready else None,
+            asked_ns if asked_ns != NEVER_NS else None,
+            deadline_ns if deadline_ns != NEVER_NS else None,
+            first_ns if first_ns != NEVER_NS else None,
+            ticket.logical_bytes,
+            ticket.physical_bytes,
+            ticket.slot,
+            ticket.num_demands,
+            ticket.completion if ticket.completion >= 0 else None,
+            self._depths.pop(ticket.number, None),
+            self._calls.pop(ticket.number, None),
+        )
+
+
+_TICKET_COLUMNS = (
+    "t_ns", "kind", "store", "digest", "identity", "request", "phase", "position", "layer", "token_mask", "generation", "owner",
+    "intent", "predictor", "confidence", "priority", "ended_priority", "outcome", "submit_ns", "issue_ns", "ready_ns", "seen_ns",
+    "asked_ns", "expected_ns", "deadline_ns", "logical_bytes", "physical_bytes", "slot", "leases", "completion", "queue_depth",
+    "value",
+)  # fmt: skip
+_TEXTS: dict[Any, str] = {each: each.value for each in (*Intent, *Outcome)}
+_NUMBERS: dict[Priority, int] = {each: each.value for each in Priority}
+"""Plain values: the garbage collector need not look at rows that hold nothing else."""
+
+
+def _about(event: Event, t_ns: int, kind: str) -> dict[str, Any]:
+    return {
+        "t_ns": t_ns,
+        "kind": kind,
+        "request": event.request,
+        "phase": event.phase,
+        "layer": event.layer,
+        "position": event.position,
+    }
+
+
+def _or_none(time_ns: int) -> int | None:
+    return None if time_ns == NEVER_NS else time_ns

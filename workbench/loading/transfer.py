@@ -1,0 +1,284 @@
+"""The I/O core: submits the scheduler's reads, tells it of completions, and waits for the smallest set of tickets.
+
+Code that needs bytes is a generator that yields a `Wait` where it can't go on. Whoever drives generators, an engine with many
+lanes or `Transfer.run` with one, resumes a generator when its wait is ready.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from workbench.errors import BadInput
+from workbench.loading.joint import JointDemand
+from workbench.loading.recorder import Recorder, owner_of
+from workbench.loading.wait import Loading, T, Wait, first_over, no_pieces
+from workbench.readers.base import Completion, Read, Reader
+from workbench.readers.clock import Clock, left_s
+from workbench.scheduling.demand import Answer, Demand, PredictedKey, Prediction
+from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS
+from workbench.scheduling.queue import Order
+from workbench.scheduling.scheduler import Scheduler
+from workbench.scheduling.ticket import Event, Priority
+from workbench.schema import EventLog
+from workbench.units import NS_PER_S
+
+_POLL_S = 0.5
+HANG_NS = 30 * NS_PER_S
+"""A read that takes longer is given up and a demanded one starts anew: far above any disk's worst second."""
+
+_PART_BITS = {"gate_up": GATE_UP_BITS, "down": DOWN_BIT}
+
+
+class RequestFailed(BadInput):
+    """Demanded bytes could not be had; the request gives up, its committed state is untouched."""
+
+
+class Source(Protocol):
+    """Turns an order into a read: where the bytes lie and where they go."""
+
+    def read(self, order: Order) -> Read:
+        """The read of `order`; its key is the order's number."""
+
+    def arrived(self, order: Order) -> None:
+        """The bytes of `order` are in its slot and were checked; called before anybody may use them."""
+
+
+class Transfer:
+    """One scheduler, one reader, a source for each pool. Used by the thread that computes."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        reader: Reader,
+        sources: Mapping[str, Source],
+        log: EventLog,
+        clock: Clock,
+        drain: Callable[[Event], None],
+        *,
+        notes_waves: bool = True,
+    ) -> None:
+        """`drain(event)` returns when the device is idle: time counts as exposed wait only after it returns.
+
+        `notes_waves`: whether each wave of missing records leaves events.
+        """
+        self.scheduler = scheduler
+        self.clock = clock
+        self.recorder = Recorder(log)
+        self.changes = 0
+        """Completions and releases so far: a demand that found no slots is tried again when this has changed."""
+        self._queue = scheduler.traffic.queue
+        self._reader = reader
+        self._sources = sources
+        self._drain, self._notes_waves = drain, notes_waves
+        self.check_ns = {owner_of(name): 0 for name in sources}
+        """Time that checksums took on the reader's threads, of records and pages."""
+        self._orders: dict[int, Order] = {}
+        for pool in scheduler.pools.values():
+            pool.on_final = self.recorder.ticket
+
+    # ---- asking -------------------------------------------------------------------------------------------------------
+
+    def load(
+        self, store: str, keys: Sequence[int], event: Event, *, logical_bytes: int, num_rows: int | None = None
+    ) -> Loading[Demand]:
+        """Demands the exact keys of one event and submits the reads that it needs; waits while too many slots are held.
+
+        `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
+        """
+        asked_ns = self.clock.now_ns()
+        while (demand := self.ask(store, keys, event)) is None:
+            yield self.slots_wait()
+        self.recorder.demand(demand, keys, asked_ns, logical_bytes=logical_bytes, num_rows=num_rows)
+        return demand
+
+    def ask(self, store: str, keys: Sequence[int], event: Event) -> Demand | None:
+        """The same if it can be had at once, without a note; None while too many slots are held."""
+        # reads that have completed are hits; their places at the disk go to this demand before they go to predictions
+        landed = self._land_all(0.0) if self._orders else 0
+        demand = self.scheduler.demand(store, keys, event, self.clock.now_ns())
+        if landed or demand.misses or demand.joined:
+            self.pump()
+        return None if demand.answer is Answer.BUSY else demand
+
+    def slots_wait(self) -> Wait:
+        """A wait for slots: over when a read has completed or a demand was released."""
+        before = self.changes
+        return Wait(None, lambda: (self,) if self.changes != before else None)
+
+    def prefetch(self, store: str, keys: Sequence[PredictedKey], event: Event, priority: Priority, predictor: str) -> Prediction:
+        """Predicted keys, best first; submits what may go now."""
+        prediction = self.scheduler.prefetch(store, keys, event, self.clock.now_ns(), priority=priority, predictor=predictor)
+        self.pump()
+        return prediction
+
+    def release(self, demand: Demand, *, drop: Collection[int] = ()) -> None:
+        """Ends a demand's leases, after evaluation; its keys in `drop` leave their slots."""
+        self.changes += 1
+        self.scheduler.release(demand, drop=drop)
+
+    def cancel(self, request: int) -> None:
+        """Ends a request's generation: its reads are given up, its leases end."""
+        self.changes += 1
+        self.scheduler.cancel(request)
+
+    def mark(self, store: str, name: str, value: float, event: Event) -> None:
+        """Notes a figure of the pass under way."""
+        self.recorder.mark(store, name, value, event, self.clock.now_ns())
+
+    # ---- reads --------------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Submits what may go now; a busy reader's share waits again."""
+        if not self._queue.num_waiting:
+            return
+        orders = self.scheduler.issue(self.clock.now_ns())
+        if not orders:
+            return
+        sources = self._sources
+        taken = self._reader.submit([sources[order.ticket.store].read(order) for order in orders])
+        if taken < len(orders):
+            self.scheduler.hand_back(orders[taken:])
+            del orders[taken:]
+        self.recorder.submitted(orders, self._reader.in_flight)
+        for order in orders:
+            self._orders[order.number] = order
+
+    def collect(self) -> None:
+        """Takes completions, without waiting."""
+        if self._orders:
+            self._collect(0.0)
+
+    def stand_by(self, until_ns: int | None = None) -> None:
+        """Waits until a read has completed, or until the clock says `until_ns`."""
+        left = left_s(self.clock, until_ns)
+        self._collect(_POLL_S if left is None else min(_POLL_S, left))
+
+    @property
+    def num_in_flight(self) -> int:
+        """Reads at the reader."""
+        return len(self._orders)
+
+    # ---- waiting ------------------------------------------------------------------------------------------------------
+
+    def run(self, work: Loading[T]) -> T:
+        """Drives one generator to its end. Raises RequestFailed when its bytes can't be had."""
+        try:
+            while True:
+                wait = next(work)
+                self.advance([wait])
+                while not wait.is_ready():
+                    for demand in wait.failures:
+                        raise request_failed(demand) from demand.error
+                    self.advance([wait])
+        except StopIteration as end:
+            return end.value
+
+    def advance(self, waits: Sequence[Wait]) -> None:
+        """None of `waits` is ready: lets one piece of compute finish; when there is none, compute stands still for bytes."""
+        for wait in waits:
+            if wait.sync_piece():
+                self.collect()
+                return
+        self._wait_exposed(waits)
+
+    def wait(self, demand: Demand | JointDemand, sync_piece: Callable[[], bool] = no_pieces) -> Loading[int]:
+        """Ends when all keys of a demand are there: nanoseconds that compute stood still for them."""
+        keys = list(demand.tickets)
+        exposed_ns = 0
+        if not self.is_there(demand):
+            wait = Wait(demand, lambda: keys if demand.have(keys) else None, keys, all_of_them=True, sync_piece=sync_piece)
+            yield wait
+            exposed_ns = wait.exposed_ns
+        self._ask_for(demand, keys)
+        return exposed_ns
+
+    def is_there(self, demand: Demand | JointDemand) -> bool:
+        """Whether all reads of a demand have completed. Does not mark its keys as used."""
+        self.collect()
+        return demand.have(demand.tickets)
+
+    def use(
+        self, demand: Demand | JointDemand, keys: Sequence[int], components: int, asked_ns: int, names: Sequence[str]
+    ) -> None:
+        """Compute takes `components` of `keys`, all of which are there: whether they were on time is fixed now.
+
+        A wave of reads demanded at `asked_ns` is noted for each part in `names` (gate_up, down); resident keys leave no trace.
+        """
+        self._ask_for(demand, keys, components)
+        if not self._notes_waves:
+            return
+        tickets = [demand.tickets[key] for key in keys if key in demand.tickets]
+        if tickets:
+            for name in names:
+                part = _PART_BITS[name]
+                ready_ns = max([ticket.arrival_ns(part) for ticket in tickets])
+                self.recorder.wave(demand, name, asked_ns, ready_ns, count=len(tickets))
+
+    def _ask_for(self, demand: Demand | JointDemand, keys: Sequence[int], components: int = -1) -> None:
+        """Compute asks for bytes that are there. Raises RequestFailed when the demand can't be met."""
+        if isinstance(demand, Demand) and demand.error is not None:
+            raise request_failed(demand) from demand.error
+        if demand.tickets:
+            demand.missing(self.clock.now_ns(), keys, components)
+
+    def _wait_exposed(self, waits: Sequence[Wait]) -> None:
+        """Drains the device, then waits until one of `waits` is ready or can't be met."""
+        exact = [wait for wait in waits if wait.demand is not None]
+        if not exact:
+            self._await_progress()
+            return
+        clock = self.clock
+        before_ns = clock.now_ns()
+        self._drain(exact[0].event)
+        start_ns, over = clock.now_ns(), None
+        if start_ns > before_ns:
+            # what completed while the device was still busy was not waited for
+            self.collect()
+            if first_over(waits) is not None:
+                return
+            start_ns = clock.now_ns()
+        while over is None:
+            num_orders = sum([wait.ask(clock.now_ns()) for wait in exact])
+            self._collect(_POLL_S, num_orders if len(waits) == 1 and exact[0].all_of_them else 1)
+            over = first_over(waits)
+        end_ns = clock.now_ns()
+        for wait in exact:
+            wait.exposed_ns += end_ns - start_ns
+        if over.stage is not None and over.demand is not None:
+            self.recorder.wait(over.demand, start_ns, end_ns, guarded=len(over.stage), consumed=len(over.stage))
+
+    def _await_progress(self) -> None:
+        if not self._orders and not self.scheduler.traffic.num_flying:
+            raise AssertionError("every lane waits for slots, and no read is on its way")
+        self._collect(_POLL_S)
+
+    def _collect(self, timeout_s: float, at_least: int = 1) -> None:
+        done = self._land_all(timeout_s, at_least)
+        if timeout_s and not done:
+            self.scheduler.expire(self.clock.now_ns(), HANG_NS)
+        self.pump()
+
+    def _land_all(self, timeout_s: float, at_least: int = 1) -> int:
+        done = self._reader.poll(timeout_s, at_least)
+        if done:
+            self.changes += len(done)
+            for completion in done:
+                self._land(completion)
+        return len(done)
+
+    def _land(self, completion: Completion) -> None:
+        order = self._orders.pop(completion.key)
+        if not order.ticket.final:
+            self.recorder.landed(order.ticket, completion.together)
+        if completion.error is not None:
+            self.scheduler.on_error(completion.key, completion.error)
+            return
+        self._sources[order.ticket.store].arrived(order)
+        ticket = self.scheduler.on_ready(completion.key, ready_ns=completion.ready_ns, now_ns=self.clock.now_ns())
+        if completion.check_ns:
+            self.check_ns[owner_of(ticket.store)] += completion.check_ns
+
+
+def request_failed(demand: Demand) -> RequestFailed:
+    """The error of a request whose demand can't be met."""
+    where = f"{demand.store} bytes of layer {demand.event.layer}"
+    return RequestFailed(f"{where} could not be read: {demand.error}; `workbench verify` tells what else is damaged")

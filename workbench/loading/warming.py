@@ -1,0 +1,42 @@
+"""Warming: while generation is idle, the records that a sequence used most and latest are read again (P3)."""
+
+from collections.abc import Sequence
+
+from workbench.loading.transfer import Transfer
+from workbench.policies.hot_set import HotSet
+from workbench.scheduling.demand import PredictedKey
+from workbench.scheduling.ticket import Event, Priority
+
+NAME = "hot_set"
+"""Name of the predictor in events."""
+
+
+class Warming:
+    """One sequence's hot set, kept between its turns, whoever uses the cache meanwhile."""
+
+    def __init__(self, transfer: Transfer, *, most: int) -> None:
+        """`most`: records that one idle time brings back at most."""
+        self._transfer, self._most = transfer, most
+        self._hot = HotSet()
+
+    def use(self, keys: Sequence[int]) -> None:
+        """One layer of a committed pass used these records."""
+        self._hot.use(keys)
+
+    def stand_idle(self, request: int, duration_ns: int) -> None:
+        """Returns after `duration_ns`; until then what the sequence of `request` lacks is read, hottest first.
+
+        Reads that have not completed by then go on when nothing else wants the disk.
+        """
+        transfer = self._transfer
+        end_ns = transfer.clock.now_ns() + duration_ns
+        absent = self._hot.missing(transfer.scheduler.pools["expert"].slots.resident_keys, self._most)
+        transfer.prefetch("expert", [PredictedKey(key) for key in absent], Event(request=request), Priority.P3, NAME)
+        idle_until(transfer, end_ns)
+
+
+def idle_until(transfer: Transfer, end_ns: int) -> None:
+    """Returns at `end_ns`; until then reads complete and others are submitted."""
+    while transfer.num_in_flight and transfer.clock.now_ns() < end_ns:
+        transfer.stand_by(end_ns)
+    transfer.clock.sleep_until(end_ns)

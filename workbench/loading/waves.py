@@ -1,0 +1,123 @@
+"""Waves: the experts of one layer's demand, resident ones at once, the others as their bytes arrive (AFN-019, H4).
+
+Which experts run together follows the disk; where their results go does not, so every order gives the same bits.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from workbench.loading.joint import JointDemand
+from workbench.loading.transfer import Transfer
+from workbench.loading.wait import Loading, Wait
+from workbench.scheduling.demand import Demand, WaveSize
+from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS
+
+
+class ExpertWork(Protocol):
+    """What the experts of a layer compute. `slots` gives the slot of each key."""
+
+    def run(self, keys: Sequence[int], slots: Mapping[int, int]) -> None:
+        """Dispatches whole experts."""
+
+    def gate_up(self, keys: Sequence[int], slots: Mapping[int, int]) -> Any:
+        """Dispatches `silu(gate) * up` of experts; what `down` needs."""
+
+    def down(self, keys: Sequence[int], slots: Mapping[int, int], inner: Any) -> None:
+        """Dispatches the down products of what `gate_up` gave."""
+
+    def sync_piece(self) -> bool:
+        """Returns when the oldest dispatched piece was computed; False when there is none."""
+
+
+def run_in_waves(
+    transfer: Transfer, demand: Demand | JointDemand, keys: Iterable[int], work: ExpertWork, size: WaveSize
+) -> Loading[None]:
+    """Runs the experts `keys`, some or all of those demanded: resident ones first, then `size` missing ones or more together."""
+    waves = _Waves(transfer, demand, work)
+    if size == "barrier":
+        yield from transfer.wait(demand)
+        waves.run(_Wave(list(keys)))
+        return
+    transfer.collect()
+    if not demand.tickets:
+        work.run(list(keys), demand.slots)
+        return
+    wanted = set(keys)
+    if hits := [key for key in demand.hits if key in wanted]:
+        waves.run(_Wave(hits))
+    missing = [key for key in (*demand.joined, *demand.misses) if key in wanted]
+    yield from waves.run_all(missing, len(missing) if size == "all" else size)
+
+
+@dataclass(slots=True, eq=False)
+class _Wave:
+    """Experts that run together."""
+
+    keys: list[int]
+    inner: Any = None
+    """What gate and up gave, where down was still on its way then."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class _Waves:
+    """One demand, from its hits to its last wave."""
+
+    def __init__(self, transfer: Transfer, demand: Demand | JointDemand, work: ExpertWork) -> None:
+        self._transfer, self._demand, self._work = transfer, demand, work
+        self._asked_ns = transfer.clock.now_ns()
+        self._arriving: list[int] = []
+        self._open: list[_Wave] = []
+
+    def run_all(self, keys: Sequence[int], size: int) -> Loading[None]:
+        """Runs experts as their bytes arrive, `size` or more together, and those that remain."""
+        self._arriving = list(keys)
+        wait = Wait(self._demand, lambda: self._next(size), sync_piece=self._work.sync_piece)
+        while self._arriving or self._open:
+            self._transfer.collect()
+            if (wave := self._next(size)) is None:
+                wait.stage, wait.keys = None, self._missing()
+                yield wait
+                assert isinstance(wait.stage, _Wave)
+                wave = wait.stage
+            if wave.keys[0] in self._arriving:
+                self._arriving = [key for key in self._arriving if key not in wave.keys]
+            self.run(wave)
+
+    def _missing(self) -> list[int]:
+        """Keys that compute still waits for."""
+        if not self._open:
+            return self._arriving
+        return [*self._arriving, *(key for wave in self._open for key in wave.keys)]
+
+    def _next(self, size: int) -> _Wave | None:
+        """What can run now: down of an open wave, else a new wave; None while the bytes of neither are there."""
+        demand = self._demand
+        for wave in self._open:
+            if demand.have(wave.keys, DOWN_BIT):
+                return wave
+        tickets = demand.tickets
+        # inlined `Ticket.has`: this is asked several times for each missing record
+        ready = [key for key in self._arriving if (ticket := tickets.get(key)) is None or not GATE_UP_BITS & ~ticket.ready_bits]
+        return _Wave(ready) if ready and len(ready) >= min(size, len(self._arriving)) else None
+
+    def run(self, wave: _Wave) -> None:
+        """Dispatches gate and up of a wave, its down, or both: whatever has its bytes and was not dispatched yet."""
+        keys, slots = wave.keys, self._demand.slots
+        if wave.inner is not None:
+            self._open.remove(wave)
+            self._use(keys, DOWN_BIT, "down")
+            self._work.down(keys, slots, wave.inner)
+        elif self._demand.have(keys, RECORD_BITS):
+            self._use(keys, RECORD_BITS, "gate_up", "down")
+            self._work.run(keys, slots)
+        else:
+            self._use(keys, GATE_UP_BITS, "gate_up")
+            wave.inner = self._work.gate_up(keys, slots)
+            self._open.append(wave)
+
+    def _use(self, keys: Sequence[int], components: int, *names: str) -> None:
+        """Compute takes these components: fixes whether they were on time."""
+        self._transfer.use(self._demand, keys, components, self._asked_ns, names)

@@ -1,0 +1,17 @@
+"""Who says which experts will be needed: one protocol for the live runtime and the twin. A predictor is one file behind it."""
+
+from workbench.prediction.base import Predictor, PredictorSettings, RouteShape
+from workbench.prediction.budgets import ClassBudgets
+from workbench.prediction.choice import PREDICTORS, make_predictor
+from workbench.prediction.future import FutureRoutes, PassFuture
+
+__all__ = [
+    "PREDICTORS",
+    "ClassBudgets",
+    "FutureRoutes",
+    "PassFuture",
+    "Predictor",
+    "PredictorSettings",
+    "RouteShape",
+    "make_predictor",
+]

@@ -1,0 +1,50 @@
+"""The predictor that a configuration names."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+from workbench.plugins import is_plugin, load_class
+from workbench.prediction.base import Predictor, PredictorSettings, RouteShape
+from workbench.prediction.controls import NextLayer, NoisyOracle, Nothing, Oracle, PreviousToken
+from workbench.prediction.future import FutureRoutes, TokenFuture
+from workbench.schema import read_routes
+
+PREDICTORS: dict[str, type[Predictor]] = {
+    predictor.name: predictor for predictor in (Nothing, PreviousToken, NextLayer, Oracle, NoisyOracle)
+}
+"""Every bundled predictor by name."""
+
+
+def make_predictor(name: str, shape: RouteShape, settings: PredictorSettings, future: FutureRoutes | None = None) -> Predictor:
+    """The predictor `name`, or `file.py:Class`, for routes of a shape.
+
+    `future`: what an oracle knows; absent: the trace that the settings name. Raises BadInput on an unknown name, and for an
+    oracle that knows no future.
+    """
+    kind: Any = load_class(name, Predictor) if is_plugin(name) else PREDICTORS.get(name)
+    if kind is None:
+        near = get_close_matches(name, PREDICTORS, n=1)
+        meant = f", did you mean {near[0]}?" if near else ""
+        raise BadInput(f"no predictor {name!r}{meant}; there are {', '.join(PREDICTORS)}, or file.py:Class")
+    if issubclass(kind, Oracle):
+        return kind(shape, settings, _recorded(kind.name, shape, settings) if future is None else future)
+    made: Predictor = kind(shape, settings)
+    return made
+
+
+def _recorded(name: str, shape: RouteShape, settings: PredictorSettings) -> FutureRoutes:
+    if not settings.routes:
+        raise BadInput(
+            f"predictor {name} needs recorded routes of the same prompts: record them with `workbench trace` or "
+            "`workbench generate --set routes=true`, and name artifacts/routes.parquet in runtime.predictor_settings.routes"
+        )
+    frame, geometry = read_routes(Path(settings.routes))
+    asked = {"num_layers": shape.num_layers, "num_experts": shape.num_experts, "top_k": shape.top_k}
+    if geometry != asked:
+        raise BadInput(f"{settings.routes}: routes of another model ({geometry}), this one has {asked}")
+    try:
+        return TokenFuture(frame, shape)
+    except BadInput as error:
+        raise BadInput(f"{settings.routes}: {error}") from None
