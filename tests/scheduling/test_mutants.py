@@ -21,8 +21,8 @@ MUTANTS = {
     "a stale generation publishes nothing": ("traffic", "return order, lives and not order.ticket.final", "return order, True"),
     "one read in flight an identity; a second demand joins": (
         "lifecycle",
-        "ticket = tickets.get(key) or pool.unused.pop(key, None)",
-        "ticket = pool.unused.pop(key, None)",
+        "ticket = tickets.get(key) or unused.pop(key, None)",
+        "ticket = unused.pop(key, None)",
     ),
     "an exact demand raises priority and deadline": (
         "lifecycle",
@@ -38,8 +38,8 @@ MUTANTS = {
     "all hits are protected before anything is admitted": ("scheduler", _LEASE_THEN_ADMIT, _ADMIT_THEN_LEASE),
     "a busy answer changes nothing": (
         "scheduler",
-        "if len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):",
-        "if len(absent) > slots.num_available:",
+        "if room < len(present) and room < sum(not slots.leases(key) for key in present):",
+        "if room < 0:",
     ),
     "an exact read is retried a bounded number of times": (
         "scheduler",

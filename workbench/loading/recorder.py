@@ -129,12 +129,12 @@ class Recorder:
             ticket.token_mask,
             ticket.generation,
             ticket.owner,
-            _TEXTS[ticket.intent],
+            str(ticket.intent),
             ticket.predictor or None,
             ticket.confidence,
-            _NUMBERS[ticket.planned_priority],
-            _NUMBERS[ticket.priority],
-            _TEXTS[ticket.outcome] if ticket.outcome is not None else None,
+            int(ticket.planned_priority),
+            int(ticket.priority),
+            str(ticket.outcome) if ticket.outcome is not None else None,
             ticket.submit_ns,
             ticket.issue_ns,
             ready_ns if is_ready else None,
@@ -158,9 +158,6 @@ _TICKET_COLUMNS = (
     "asked_ns", "expected_ns", "deadline_ns", "logical_bytes", "physical_bytes", "slot", "leases", "completion", "queue_depth",
     "value",
 )  # fmt: skip
-_TEXTS: dict[Any, str] = {each: each.value for each in (*Intent, *Outcome)}
-_NUMBERS: dict[Priority, int] = {each: each.value for each in Priority}
-"""Plain values: the garbage collector need not look at rows that hold nothing else."""
 
 
 def _about(event: Event, t_ns: int, kind: str) -> dict[str, Any]:

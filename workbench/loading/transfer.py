@@ -102,7 +102,7 @@ class Transfer:
     def slots_wait(self) -> Wait:
         """A wait for slots: over when a read has completed or a demand was released."""
         before = self.changes
-        return Wait(None, lambda: (self,) if self.changes != before else None)
+        return Wait(None, lambda: [self.changes] if self.changes != before else None)
 
     def prefetch(self, store: str, keys: Sequence[PredictedKey], event: Event, priority: Priority, predictor: str) -> Prediction:
         """Predicted keys, best first; submits what may go now."""

@@ -1,6 +1,6 @@
 """Waits: what a generator yields where it can't go on without bytes or slots."""
 
-from collections.abc import Callable, Generator, Sequence, Sized
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,14 +23,14 @@ class Wait:
     """What a generator waits for: a stage of a demand whose bytes are there, or (without a demand) slots."""
 
     demand: Demand | JointDemand | None
-    find: Callable[[], Sized | None]
+    find: Callable[[], list[int] | None]
     """The stage that can run now; None while the bytes of none are there."""
     keys: Sequence[int] = ()
     """Keys that compute would take now: those that complete first, or `all_of_them`."""
     all_of_them: bool = False
     sync_piece: Callable[[], bool] = no_pieces
     """Returns when the oldest piece of compute that this work dispatched is done; False when there is none."""
-    stage: Sized | None = None
+    stage: list[int] | None = None
     """What `find` found."""
     exposed_ns: int = 0
     """Time that compute stood still for it."""

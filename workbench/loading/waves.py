@@ -4,7 +4,6 @@ Which experts run together follows the disk; where their results go does not, so
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from workbench.loading.joint import JointDemand
@@ -37,7 +36,7 @@ def run_in_waves(
     waves = _Waves(transfer, demand, work)
     if size == "barrier":
         yield from transfer.wait(demand)
-        waves.run(_Wave(list(keys)))
+        waves.run(list(keys))
         return
     transfer.collect()
     if not demand.tickets:
@@ -45,21 +44,9 @@ def run_in_waves(
         return
     wanted = set(keys)
     if hits := [key for key in demand.hits if key in wanted]:
-        waves.run(_Wave(hits))
+        waves.run(hits)
     missing = [key for key in (*demand.joined, *demand.misses) if key in wanted]
     yield from waves.run_all(missing, len(missing) if size == "all" else size)
-
-
-@dataclass(slots=True, eq=False)
-class _Wave:
-    """Experts that run together."""
-
-    keys: list[int]
-    inner: Any = None
-    """What gate and up gave, where down was still on its way then."""
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
 
 class _Waves:
@@ -69,7 +56,8 @@ class _Waves:
         self._transfer, self._demand, self._work = transfer, demand, work
         self._asked_ns = transfer.clock.now_ns()
         self._arriving: list[int] = []
-        self._open: list[_Wave] = []
+        self._open: dict[int, tuple[list[int], Any]] = {}
+        """Waves whose down was still on its way, by their first keys: all keys, and what gate and up gave."""
 
     def run_all(self, keys: Sequence[int], size: int) -> Loading[None]:
         """Runs experts as their bytes arrive, `size` or more together, and those that remain."""
@@ -80,43 +68,41 @@ class _Waves:
             if (wave := self._next(size)) is None:
                 wait.stage, wait.keys = None, self._missing()
                 yield wait
-                assert isinstance(wait.stage, _Wave)
+                assert wait.stage is not None
                 wave = wait.stage
-            if wave.keys[0] in self._arriving:
-                self._arriving = [key for key in self._arriving if key not in wave.keys]
+            if wave[0] not in self._open:
+                self._arriving = [key for key in self._arriving if key not in wave]
             self.run(wave)
 
     def _missing(self) -> list[int]:
         """Keys that compute still waits for."""
         if not self._open:
             return self._arriving
-        return [*self._arriving, *(key for wave in self._open for key in wave.keys)]
+        return [*self._arriving, *(key for wave, _ in self._open.values() for key in wave)]
 
-    def _next(self, size: int) -> _Wave | None:
-        """What can run now: down of an open wave, else a new wave; None while the bytes of neither are there."""
-        demand = self._demand
-        for wave in self._open:
-            if demand.have(wave.keys, DOWN_BIT):
+    def _next(self, size: int) -> list[int] | None:
+        """The wave that can run now: an open one (its down), else a new one; None while the bytes of neither are there."""
+        for wave, _ in self._open.values():
+            if self._demand.have(wave, DOWN_BIT):
                 return wave
-        tickets = demand.tickets
+        tickets = self._demand.tickets
         # inlined `Ticket.has`: this is asked several times for each missing record
         ready = [key for key in self._arriving if (ticket := tickets.get(key)) is None or not GATE_UP_BITS & ~ticket.ready_bits]
-        return _Wave(ready) if ready and len(ready) >= min(size, len(self._arriving)) else None
+        return ready if ready and len(ready) >= min(size, len(self._arriving)) else None
 
-    def run(self, wave: _Wave) -> None:
+    def run(self, keys: list[int]) -> None:
         """Dispatches gate and up of a wave, its down, or both: whatever has its bytes and was not dispatched yet."""
-        keys, slots = wave.keys, self._demand.slots
-        if wave.inner is not None:
-            self._open.remove(wave)
+        slots = self._demand.slots
+        if keys[0] in self._open:
+            _, inner = self._open.pop(keys[0])
             self._use(keys, DOWN_BIT, "down")
-            self._work.down(keys, slots, wave.inner)
+            self._work.down(keys, slots, inner)
         elif self._demand.have(keys, RECORD_BITS):
             self._use(keys, RECORD_BITS, "gate_up", "down")
             self._work.run(keys, slots)
         else:
             self._use(keys, GATE_UP_BITS, "gate_up")
-            wave.inner = self._work.gate_up(keys, slots)
-            self._open.append(wave)
+            self._open[keys[0]] = keys, self._work.gate_up(keys, slots)
 
     def _use(self, keys: Sequence[int], components: int, *names: str) -> None:
         """Compute takes these components: fixes whether they were on time."""

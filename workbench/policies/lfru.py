@@ -44,8 +44,20 @@ class Lfru(Policy):
 
     def touch(self, keys: Sequence[int]) -> None:
         """See `Policy.touch`."""
-        self._take_out(keys)
-        self.admit(keys)
+        lists, all_uses, clock, heads = self._last_by_uses, self._uses, self._clock, self._heads
+        for key in keys:
+            uses = all_uses[key]
+            last_uses = lists[uses]
+            if last_uses.pop(key) == heads.item(uses):
+                heads[uses] = next(iter(last_uses.values()), _NONE)
+            all_uses[key] = uses = uses + 1
+            if uses == len(lists):
+                self._add_list()
+                heads = self._heads
+            last_uses = lists[uses]
+            if not last_uses:
+                heads[uses] = clock
+            last_uses[key] = clock
 
     def admit(self, keys: Sequence[int]) -> None:
         """See `Policy.admit`."""
@@ -97,15 +109,10 @@ class Lfru(Policy):
 
     def forget(self, key: int) -> None:
         """See `Policy.forget`. The count of uses stays."""
-        self._take_out((key,))
-
-    def _take_out(self, keys: Sequence[int]) -> None:
-        lists, all_uses, head = self._last_by_uses, self._uses, self._heads.item
-        for key in keys:
-            uses = all_uses[key]
-            last_uses = lists[uses]
-            if last_uses.pop(key) == head(uses):
-                self._heads[uses] = next(iter(last_uses.values()), _NONE)
+        uses = self._uses[key]
+        last_uses = self._last_by_uses[uses]
+        if last_uses.pop(key) == self._heads.item(uses):
+            self._heads[uses] = next(iter(last_uses.values()), _NONE)
 
     def _waits(self, first: int, last: int) -> np.ndarray:
         """Waits of the heads of the lists `first` to `last`."""

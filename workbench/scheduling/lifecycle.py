@@ -23,12 +23,12 @@ class Lifecycle:
 
     def cover(self, pool: Pool, demand: Demand, keys: Sequence[int], now_ns: int) -> None:
         """Sorts the keys of a held demand into hits, joined and misses, and leases their tickets."""
-        misses, tickets, resident = [], pool.tickets, pool.slots.resident
+        misses, tickets, unused, resident = [], pool.tickets, pool.unused, pool.slots.resident
         for key in keys:
-            ticket = tickets.get(key) or pool.unused.pop(key, None)
-            if ticket is None and key in resident:
+            if key in resident and key not in unused:
                 demand.hits.append(key)
                 continue
+            ticket = tickets.get(key) or unused.pop(key, None)
             if ticket is None:
                 demand.misses.append(key)
                 ticket = self._plan(pool, key, demand.event, demand.generation, now_ns, Intent.EXACT, Priority.P0)

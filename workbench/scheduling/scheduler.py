@@ -305,7 +305,9 @@ def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:
     """Leases the keys of an event: protects all that is present, only then admits the rest. False when that can't be had."""
     slots = pool.slots
     present, absent = slots.partition(keys)
-    if len(absent) > slots.num_available - sum(not slots.leases(key) for key in present):
+    room = slots.num_available - len(absent)
+    # where even as many more would find room, no lease needs to be counted
+    if room < len(present) and room < sum(not slots.leases(key) for key in present):
         return False
     slots.policy.start_event()
     slots.lease_all(present, demand.slots)

@@ -185,7 +185,7 @@ class SlotTable:
         `predicted`: nobody has used them yet, and the policy does not know them until somebody does.
         Raises ValueError, before anything changes, when `num_available` is too small or a key has a slot already.
         """
-        if len(keys) > self.num_available or any(key in self._slot for key in keys):
+        if len(keys) > self.num_available or not self._slot.keys().isdisjoint(keys):
             raise ValueError(
                 f"{len(keys)} keys can't be admitted: {self.num_available} slots are to be had, or one is there already"
             )
@@ -213,7 +213,7 @@ class SlotTable:
             num_others = len(self._slot) - len(kept & self._slot.keys())
             victims = self._worst(min(count, num_others), kept)
         victims += self._worst(count - len(victims), self._leases)
-        if len(victims) != count or any(key in self._leases for key in victims):
+        if len(victims) != count or not self._leases.keys().isdisjoint(victims):
             raise ValueError(f"policy gave {victims} when asked for {count} unprotected keys")
         for key in victims:
             self._resident.discard(key)
@@ -222,6 +222,8 @@ class SlotTable:
 
     def _worst(self, count: int, kept: Container[int]) -> list[int]:
         """Keys to evict, none of them in `kept`: predicted ones that nobody has used, then the policy's choice."""
+        if not self._unused:
+            return self.policy.evict(count, kept)
         victims = list(itertools.islice((key for key in self._unused if key not in kept), count))
         for key in victims:
             del self._unused[key]
