@@ -83,10 +83,12 @@ class PageLoad:
         self._transfer, self._event, self._parts = transfer, event, parts
         self._first: Demand | None = None
         if early and parts:
-            asked_ns, first = transfer.clock.now_ns(), parts[0]
-            self._first = transfer.ask("ple", first.keys, event)
+            asked_ns, part = transfer.clock.now_ns(), parts[0]
+            self._first = transfer.ask("ple", part.keys, event)
             if self._first is not None:
-                self._note(self._first, first, asked_ns)
+                transfer.recorder.demand(
+                    self._first, part.keys, asked_ns, logical_bytes=part.logical_bytes, num_rows=part.num_rows
+                )
 
     def run(self, use: Callable[[int, Demand], None]) -> Loading[None]:
         """Waits for the parts in order; `use(part index, demand)` takes each one's rows before its pages are released."""
@@ -99,7 +101,3 @@ class PageLoad:
             yield from self._transfer.wait(demand)
             use(index, demand)
             self._transfer.release(demand)
-
-    def _note(self, demand: Demand, part: PagePart, asked_ns: int) -> None:
-        bytes_and_rows = {"logical_bytes": part.logical_bytes, "num_rows": part.num_rows}
-        self._transfer.recorder.demand(demand, part.keys, asked_ns, **bytes_and_rows)  # type: ignore[arg-type]

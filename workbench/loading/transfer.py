@@ -71,7 +71,6 @@ class Transfer:
         self._drain, self._notes_waves = drain, notes_waves
         self.check_ns = {owner_of(name): 0 for name in sources}
         """Time that checksums took on the reader's threads, of records and pages."""
-        self._orders: dict[int, Order] = {}
         for pool in scheduler.pools.values():
             pool.on_final = self.recorder.ticket
 
@@ -91,9 +90,9 @@ class Transfer:
         return demand
 
     def ask(self, store: str, keys: Sequence[int], event: Event) -> Demand | None:
-        """The same if it can be had at once, without a note; None while too many slots are held."""
+        """Demands the keys if slots for all of them are free, and logs nothing; None while too many slots are held."""
         # reads that have completed are hits; their places at the disk go to this demand before they go to predictions
-        landed = self._land_all(0.0) if self._orders else 0
+        landed = self._land_all(0.0) if self.num_in_flight else 0
         demand = self.scheduler.demand(store, keys, event, self.clock.now_ns())
         if landed or demand.misses or demand.joined:
             self.pump()
@@ -139,12 +138,10 @@ class Transfer:
             self.scheduler.hand_back(orders[taken:])
             del orders[taken:]
         self.recorder.submitted(orders, self._reader.in_flight)
-        for order in orders:
-            self._orders[order.number] = order
 
     def collect(self) -> None:
         """Takes completions, without waiting."""
-        if self._orders:
+        if self.num_in_flight:
             self._collect(0.0)
 
     def stand_by(self, until_ns: int | None = None) -> None:
@@ -155,7 +152,7 @@ class Transfer:
     @property
     def num_in_flight(self) -> int:
         """Reads at the reader."""
-        return len(self._orders)
+        return self.scheduler.traffic.num_flying
 
     # ---- waiting ------------------------------------------------------------------------------------------------------
 
@@ -247,7 +244,7 @@ class Transfer:
             self.recorder.wait(over.demand, start_ns, end_ns, guarded=len(over.stage), consumed=len(over.stage))
 
     def _await_progress(self) -> None:
-        if not self._orders and not self.scheduler.traffic.num_flying:
+        if not self.num_in_flight:
             raise AssertionError("every lane waits for slots, and no read is on its way")
         self._collect(_POLL_S)
 
@@ -266,7 +263,7 @@ class Transfer:
         return len(done)
 
     def _land(self, completion: Completion) -> None:
-        order = self._orders.pop(completion.key)
+        order = self.scheduler.traffic.order(completion.key)
         if not order.ticket.final:
             self.recorder.landed(order.ticket, completion.together)
         if completion.error is not None:

@@ -239,7 +239,7 @@ class Engine:
     def _lane(self, request: int) -> Lane:
         return next(lane for lane in self._lanes if lane.request == request)
 
-    # ---- what experiments ask -------------------------------------------------------------------------------------------
+    # ---- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Cancels passes that are under way."""

@@ -27,6 +27,10 @@ class Traffic:
         """How many they are."""
         return len(self._flying)
 
+    def order(self, number: int) -> Order:
+        """A read that the reader has. Raises KeyError on an unknown number."""
+        return self._flying[number]
+
     def enqueue(self, pool: Pool, tickets: Sequence[Ticket]) -> None:
         """Plans become waiting reads: the first part of all tickets, then the second, as a wave consumes them."""
         for ticket in tickets:
