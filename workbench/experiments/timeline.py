@@ -33,7 +33,7 @@ class Timeline:
     waits: pl.DataFrame
     """Exposed waits per token of this pass, by layer and class."""
     mean_waits: pl.DataFrame
-    """The same of all passes that generate tokens."""
+    """Exposed waits per token of all passes that generate tokens, by layer and class."""
 
     @property
     def words(self) -> str:

@@ -45,7 +45,7 @@ class PageSource:
         return self._memory.page_bytes, self._memory.page_bytes
 
     def arrived(self, order: Order) -> None:
-        """A page needs nothing more."""
+        """Does nothing: a page is used as it was read."""
 
     def read(self, order: Order) -> Read:
         """The read of one page into its slot."""

@@ -31,7 +31,7 @@ class Wait:
     sync_piece: Callable[[], bool] = no_pieces
     """Returns when the oldest piece of compute that this work dispatched is done; False when there is none."""
     stage: list[int] | None = None
-    """What `find` found."""
+    """The stage that `find` returned: keys that compute uses next; None before."""
     exposed_ns: int = 0
     """Time that compute stood still for it."""
 

@@ -14,7 +14,7 @@ from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS
 
 
 class ExpertWork(Protocol):
-    """What the experts of a layer compute. `slots` gives the slot of each key."""
+    """Compute of one layer's experts. `slots` gives the slot of each key."""
 
     def run(self, keys: Sequence[int], slots: Mapping[int, int]) -> None:
         """Dispatches whole experts."""

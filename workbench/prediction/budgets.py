@@ -31,6 +31,6 @@ class ClassBudgets(Config):
 
     @property
     def by_class(self) -> dict[Priority, Budget]:
-        """As the scheduler takes them."""
+        """The budgets by class, in the scheduler's type."""
         made = zip(SPECULATIVE, (self.p1, self.p2, self.p3), strict=True)
         return {priority: Budget(num_bytes=each.num_bytes, slots=each.slots, lanes=each.reads) for priority, each in made}

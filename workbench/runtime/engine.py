@@ -254,4 +254,4 @@ class Engine:
 
 
 def _nobody_left(lane: Lane) -> None:
-    """Of a job of one lane: when that lane leaves, no other goes on."""
+    """The `leave` of a job of one lane: no other lane is left that could continue."""

@@ -155,7 +155,7 @@ class Lane:
             log.append(row)
 
     def release_held(self, transfer: Transfer) -> None:
-        """What was dispatched has been evaluated: its records may leave their slots."""
+        """Releases the demands of dispatched compute that has been evaluated: their records may be evicted."""
         while self.held:
             transfer.release(self.held.pop())
 

@@ -59,7 +59,7 @@ class RouteLog:
         choice.identity = fingerprint(first_key + expert for expert in set(choice.ids.ravel().tolist()))
 
     def abort(self) -> None:
-        """Nothing of the pass is committed."""
+        """Drops the routes of a pass that was aborted."""
         self._pending.clear()
 
     def commit(self, scope: Scope, tokens: np.ndarray, num_tokens: int) -> np.ndarray:

@@ -132,7 +132,7 @@ class EventLog:
         self._rows.append(row)
 
     def append_values(self, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
-        """The same as columns that many events share and values in their order: cheapest where there are many columns."""
+        """Appends one event as a tuple of column names, which many events share, and their values: cheapest for wide events."""
         self._rows.append((columns, *values))
 
     def clear(self) -> None:
