@@ -54,8 +54,8 @@ MUTANTS = {
     "a failure is its request's alone": ("scheduler", "self._lives.fail(ticket, error)", _FAIL_ALL),
     "no class overtakes a more urgent one": (
         "queue",
-        "return min(heads)[2] if heads else None",
-        "if heads: return min(heads)[2]",
+        "while not self._waiting[most_urgent]:",
+        "while most_urgent < 3 and not any(h and may_go(h[0][2]) for h in self._heaps[most_urgent].values()):",
     ),
     "speculation keeps its budget of bytes": ("lanes", "+ num_bytes <= budget.num_bytes", ">= 0"),
     "speculation keeps its budget of slots": ("lanes", "+ slots <= budget.slots", ">= 0"),

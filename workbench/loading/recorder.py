@@ -6,7 +6,6 @@ from typing import Any
 from workbench.loading.joint import JointDemand
 from workbench.scheduling.demand import Demand, Prediction
 from workbench.scheduling.lanes import Budget
-from workbench.scheduling.queue import Order
 from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Priority, Ticket
 from workbench.schema import EventLog, fingerprint
 
@@ -23,68 +22,47 @@ class Recorder:
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
-        self._depths: dict[int, int] = {}
-        self._calls: dict[int, float] = {}
-
-    def submitted(self, orders: Sequence[Order], depth: int) -> None:
-        """Reads were submitted, and `depth` reads are now in flight."""
-        for order in orders:
-            self._depths[order.ticket.number] = depth
-
-    def landed(self, ticket: Ticket, together: int) -> None:
-        """A read of `ticket` ended whose call carried `together` reads."""
-        self._calls[ticket.number] = self._calls.get(ticket.number, 0.0) + 1 / together
 
     def mark(self, store: str, name: str, value: float, event: Event, now_ns: int) -> None:
         """A figure of one event."""
-        self.log.append(_about(event, now_ns, "mark") | {"name": name, "store": store, "value": float(value)})
+        self.log.append_values(_MARK_COLUMNS, (*_about(event, now_ns, "mark", store), name, float(value)))
 
     def wave(self, demand: Demand | JointDemand, name: str, start_ns: int, ready_ns: int, *, count: int) -> None:
         """Compute takes `name` (gate_up or down) of `count` records, demanded at `start_ns` and there at `ready_ns`."""
-        row = _about(demand.event, start_ns, "wave")
-        row["name"], row["store"], row["consumed"] = name, demand.store, count
-        row["duration_ns"] = max(0, ready_ns - start_ns)
-        self.log.append(row)
+        about, duration_ns = _about(demand.event, start_ns, "wave", demand.store), max(0, ready_ns - start_ns)
+        self.log.append_values(_WAVE_COLUMNS, (*about, name, count, duration_ns))
 
     def demand(self, demand: Demand, keys: Sequence[int], now_ns: int, *, logical_bytes: int, num_rows: int | None) -> None:
         """An event asked for `keys`."""
-        row = _about(demand.event, now_ns, "demand")
-        row["store"], row["identity"] = demand.store, fingerprint(keys) if demand.store == "expert" else None
-        row["hits"], row["joined"], row["misses"] = len(demand.hits), len(demand.joined), len(demand.misses)
-        row["logical_bytes"], row["value"] = logical_bytes, num_rows
-        self.log.append(row)
+        about = _about(demand.event, now_ns, "demand", demand.store)
+        identity = fingerprint(keys) if demand.store == "expert" else None
+        counts = len(demand.hits), len(demand.joined), len(demand.misses)
+        self.log.append_values(_DEMAND_COLUMNS, (*about, identity, *counts, logical_bytes, num_rows))
 
     def prediction(
         self, event: Event, predictor: str, num_keys: int, made: Prediction, priority: Priority, budget: Budget, now_ns: int
     ) -> None:
         """A predictor named `num_keys` keys for an event; what became of them, and the budget of their class."""
-        row = _about(event, now_ns, "predict")
-        row["name"], row["store"], row["value"], row["priority"] = predictor, "expert", float(num_keys), int(priority)
-        row["hits"], row["misses"], row["refused"] = len(made.protected), made.num_planned, len(made.refused)
-        row["joined"] = len(made.tickets) - made.num_planned
-        row["budget_bytes"], row["budget_slots"], row["budget_reads"] = budget.num_bytes, budget.slots, budget.lanes
-        row["deadline_ns"] = _or_none(event.deadline_ns)
-        self.log.append(row)
+        about, deadline_ns = _about(event, now_ns, "predict", "expert"), _or_none(event.deadline_ns)
+        counts = len(made.protected), len(made.tickets) - made.num_planned, made.num_planned, len(made.refused)
+        most = budget.num_bytes, budget.slots, budget.lanes
+        values = (*about, predictor, int(priority), float(num_keys), deadline_ns, *counts, *most)
+        self.log.append_values(_PREDICT_COLUMNS, values)
 
     def wait(self, demand: Demand | JointDemand, start_ns: int, end_ns: int, *, guarded: int, consumed: int) -> None:
         """Compute stood still for `guarded` keys, of which its next stage uses `consumed`."""
-        row = _about(demand.event, start_ns, "wait")
-        row["store"], row["guarded"], row["consumed"] = owner_of(demand.store), guarded, consumed
-        row["duration_ns"] = end_ns - start_ns
-        self.log.append(row)
+        about = _about(demand.event, start_ns, "wait", owner_of(demand.store))
+        self.log.append_values(_WAIT_COLUMNS, (*about, guarded, consumed, end_ns - start_ns))
 
     def union(self, event: Event, keys: Sequence[int], now_ns: int, *, hits: int, joined: int, logical_bytes: int) -> None:
         """A router chose `keys` of a layer that passes through whole: so many records were there, so many on their way."""
-        row = _about(event, now_ns, "demand")
-        row["store"], row["identity"], row["logical_bytes"] = "expert", fingerprint(keys), logical_bytes
-        row["hits"], row["joined"], row["misses"] = hits, joined, len(keys) - hits - joined
-        self.log.append(row)
+        about, counts = _about(event, now_ns, "demand", "expert"), (hits, joined, len(keys) - hits - joined)
+        self.log.append_values(_DEMAND_COLUMNS, (*about, fingerprint(keys), *counts, logical_bytes, None))
 
     def rejected(self, event: Event, store: str, num_rows: int, num_bytes: int, now_ns: int) -> None:
         """Rows of a block from the event's position on were dropped; `num_bytes` were read for them alone."""
-        row = _about(event, now_ns, "rejected")
-        row["store"], row["value"], row["logical_bytes"] = store, float(num_rows), num_bytes
-        self.log.append(row)
+        about = _about(event, now_ns, "rejected", store)
+        self.log.append_values(_REJECTED_COLUMNS, (*about, float(num_rows), num_bytes))
 
     def chunk(self, ticket: Ticket, keys: Sequence[int], used: Collection[int]) -> None:
         """A ticket of many records ended: one event for each, read before the router had spoken, `used` or wasted."""
@@ -115,7 +93,7 @@ class Recorder:
     def _values(self, ticket: Ticket) -> tuple[Any, ...]:
         """Everything that a ticket tells (DESIGN.md section 6.1), by `_TICKET_COLUMNS`."""
         event, ready_ns, asked_ns, deadline_ns = ticket.event, ticket.ready_ns, ticket.asked_ns, ticket.deadline_ns
-        is_ready, first_ns = ready_ns != NEVER_NS, min(deadline_ns, asked_ns)
+        is_ready, first_ns = ready_ns != NEVER_NS, deadline_ns if deadline_ns < asked_ns else asked_ns
         return (
             ticket.issue_ns,
             "ticket",
@@ -147,11 +125,21 @@ class Recorder:
             ticket.slot,
             ticket.num_demands,
             ticket.completion if ticket.completion >= 0 else None,
-            self._depths.pop(ticket.number, None),
-            self._calls.pop(ticket.number, None),
+            ticket.queue_depth,
+            ticket.read_calls or None,
         )
 
 
+_COLUMNS = "t_ns", "kind", "request", "phase", "layer", "position", "store"
+_MARK_COLUMNS = *_COLUMNS, "name", "value"
+_WAVE_COLUMNS = *_COLUMNS, "name", "consumed", "duration_ns"
+_DEMAND_COLUMNS = *_COLUMNS, "identity", "hits", "joined", "misses", "logical_bytes", "value"
+_PREDICT_COLUMNS = (
+    *_COLUMNS, "name", "priority", "value", "deadline_ns", "hits", "joined", "misses", "refused", "budget_bytes", "budget_slots",
+    "budget_reads",
+)  # fmt: skip
+_WAIT_COLUMNS = *_COLUMNS, "guarded", "consumed", "duration_ns"
+_REJECTED_COLUMNS = *_COLUMNS, "value", "logical_bytes"
 _TICKET_COLUMNS = (
     "t_ns", "kind", "store", "digest", "identity", "request", "phase", "position", "layer", "token_mask", "generation", "owner",
     "intent", "predictor", "confidence", "priority", "ended_priority", "outcome", "submit_ns", "issue_ns", "ready_ns", "seen_ns",
@@ -160,15 +148,9 @@ _TICKET_COLUMNS = (
 )  # fmt: skip
 
 
-def _about(event: Event, t_ns: int, kind: str) -> dict[str, Any]:
-    return {
-        "t_ns": t_ns,
-        "kind": kind,
-        "request": event.request,
-        "phase": event.phase,
-        "layer": event.layer,
-        "position": event.position,
-    }
+def _about(event: Event, t_ns: int, kind: str, store: str) -> tuple[Any, ...]:
+    """What each event tells, by `_COLUMNS`."""
+    return t_ns, kind, event.request, event.phase, event.layer, event.position, store
 
 
 def _or_none(time_ns: int) -> int | None:

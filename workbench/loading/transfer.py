@@ -137,7 +137,9 @@ class Transfer:
         if taken < len(orders):
             self.scheduler.hand_back(orders[taken:])
             del orders[taken:]
-        self.recorder.submitted(orders, self._reader.in_flight)
+        depth = self._reader.in_flight
+        for order in orders:
+            order.ticket.queue_depth = depth
 
     def collect(self) -> None:
         """Takes completions, without waiting."""
@@ -234,8 +236,10 @@ class Transfer:
                 return
             start_ns = clock.now_ns()
         while over is None:
-            num_orders = sum([wait.ask(clock.now_ns()) for wait in exact])
-            self._collect(_POLL_S, num_orders if len(waits) == 1 and exact[0].all_of_them else 1)
+            now_ns = clock.now_ns()
+            for wait in exact:
+                num_orders = wait.ask(now_ns)
+            self._collect(_POLL_S, num_orders if len(waits) == 1 and wait.all_of_them else 1)
             over = first_over(waits)
         end_ns = clock.now_ns()
         for wait in exact:
@@ -264,8 +268,7 @@ class Transfer:
 
     def _land(self, completion: Completion) -> None:
         order = self.scheduler.traffic.order(completion.key)
-        if not order.ticket.final:
-            self.recorder.landed(order.ticket, completion.together)
+        order.ticket.read_calls += 1 / completion.together
         if completion.error is not None:
             self.scheduler.on_error(completion.key, completion.error)
             return

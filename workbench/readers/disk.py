@@ -16,10 +16,18 @@ class Disk:
         # worked out once: a replay asks for every read
         self._pipe_bytes_per_s, self._stream_bytes_per_s = envelope.bandwidth_gbps * GB, envelope.stream_gbps * GB
         self._least_s, self._latency_ns = 1 / envelope.iops, envelope.latency_us * NS_PER_US
+        self._costs_ns: dict[int, tuple[float, float]] = {}
 
     def ready_ns(self, submit_ns: int, num_bytes: int) -> int:
         """When a read submitted now is done. Reads are given in the order they were submitted."""
-        share_ns = NS_PER_S * max(num_bytes / self._pipe_bytes_per_s, self._least_s)
+        costs_ns = self._costs_ns.get(num_bytes)
+        if costs_ns is None:
+            costs_ns = self._costs_ns[num_bytes] = self._costs_of(num_bytes)
+        share_ns, alone_ns = costs_ns
         self._free_ns = max(self._free_ns, submit_ns) + share_ns
-        alone_ns = self._latency_ns + NS_PER_S * num_bytes / self._stream_bytes_per_s
         return round(max(self._free_ns, submit_ns + alone_ns))
+
+    def _costs_of(self, num_bytes: int) -> tuple[float, float]:
+        """Time that a read takes of the pipe, and time that it takes alone."""
+        share_s = max(num_bytes / self._pipe_bytes_per_s, self._least_s)
+        return NS_PER_S * share_s, self._latency_ns + NS_PER_S * num_bytes / self._stream_bytes_per_s

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,7 @@ class Lane:
         """Notes the committed tokens, and what was read for rejected ones, whose predictions are demoted."""
         scope, now_ns, committed = self.scope, time.monotonic_ns(), self.num_committed
         if committed < scope.num_tokens:
-            event = replace(scope.event(-1), position=scope.position + committed)
+            event = scope.event(-1)._replace(position=scope.position + committed)
             for store, num_bytes in self._rejected_bytes(committed).items():
                 transfer.recorder.rejected(event, store, scope.num_tokens - committed, num_bytes, now_ns)
             transfer.scheduler.reject(self.request, scope.position + committed)

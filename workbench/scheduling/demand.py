@@ -67,8 +67,12 @@ class Demand:
         """
         if self.error is not None:
             raise self.error
-        asked = self.tickets.values() if keys is None else [self.tickets[key] for key in keys if key in self.tickets]
-        return [ticket for ticket in asked if ticket.ask(now_ns, components)]
+        tickets, missing = self.tickets, []
+        for key in tickets if keys is None else keys:
+            ticket = tickets.get(key)
+            if ticket is not None and ticket.ask(now_ns, components):
+                missing.append(ticket)
+        return missing
 
 
 @dataclass(frozen=True, slots=True)

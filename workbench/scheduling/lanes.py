@@ -113,24 +113,24 @@ class Lanes:
 
     def take(self, lane: str, priority: Priority, num_bytes: int) -> None:
         """One read goes."""
+        use = self._use[priority]
         self._lanes[lane] += 1
-        self._charge(priority, num_bytes, 1)
+        use.num_bytes += num_bytes
+        use.lanes += 1
 
     def give(self, lane: str, priority: Priority, num_bytes: int) -> None:
         """One read came back."""
+        use = self._use[priority]
         self._lanes[lane] -= 1
-        self._charge(priority, -num_bytes, -1)
+        use.num_bytes -= num_bytes
+        use.lanes -= 1
 
     def reclass(self, before: Priority, after: Priority, num_bytes: int) -> None:
         """A read in flight changed its class."""
-        self._charge(before, -num_bytes, -1)
-        self._charge(after, num_bytes, 1)
+        for priority, sign in ((before, -1), (after, 1)):
+            self._use[priority].num_bytes += sign * num_bytes
+            self._use[priority].lanes += sign
 
     def count_slots(self, priority: Priority, change: int) -> None:
         """Slots begin (positive) or cease (negative) to be filled."""
         self._use[priority].slots += change
-
-    def _charge(self, priority: Priority, num_bytes: int, lanes: int) -> None:
-        use = self._use[priority]
-        use.num_bytes += num_bytes
-        use.lanes += lanes

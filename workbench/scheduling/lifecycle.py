@@ -23,10 +23,10 @@ class Lifecycle:
 
     def cover(self, pool: Pool, demand: Demand, keys: Sequence[int], now_ns: int) -> None:
         """Sorts the keys of a held demand into hits, joined and misses, and leases their tickets."""
-        misses, tickets, unused, resident = [], pool.tickets, pool.unused, pool.slots.resident
+        misses, tickets, unused, resident, hits = [], pool.tickets, pool.unused, pool.slots.resident, demand.hits
         for key in keys:
             if key in resident and key not in unused:
-                demand.hits.append(key)
+                hits.append(key)
                 continue
             ticket = tickets.get(key) or unused.pop(key, None)
             if ticket is None:
@@ -34,7 +34,7 @@ class Lifecycle:
                 ticket = self._plan(pool, key, demand.event, demand.generation, now_ns, Intent.EXACT, Priority.P0)
                 misses.append(ticket)
             elif ticket.state is TicketState.READY:
-                demand.hits.append(key)
+                hits.append(key)
                 ticket.move(TicketState.LEASED)
             else:
                 demand.joined.append(key)

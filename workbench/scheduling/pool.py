@@ -68,18 +68,21 @@ class Counters:
     def add(self, ticket: Ticket) -> None:
         """Counts a ticket that reached its final state."""
         match ticket.state:
+            case TicketState.RELEASED:
+                pass
             case TicketState.CANCELLED:
                 self.cancelled += 1
             case TicketState.STALE:
                 self.stale += 1
             case TicketState.FAILED:
                 self.failed += 1
-        if ticket.outcome is Outcome.UNUSED:
-            self.unused += 1
-        elif ticket.outcome is Outcome.USED_ON_TIME:
-            self.used_on_time += 1
-        elif ticket.outcome is Outcome.USED_LATE:
-            self.used_late += 1
+        match ticket.outcome:
+            case Outcome.USED_ON_TIME:
+                self.used_on_time += 1
+            case Outcome.USED_LATE:
+                self.used_late += 1
+            case Outcome.UNUSED:
+                self.unused += 1
         if ticket.issued:
             self._add_bytes(ticket)
 

@@ -80,11 +80,15 @@ class Queue:
         """
         if not self.num_waiting:
             return None
-        for waiting, heaps in zip(self._waiting, self._heaps, strict=True):
-            if waiting:
-                heads = [head for heap in heaps.values() if (head := _first(heap)) and may_go(head[2])]
-                return min(heads)[2] if heads else None
-        return None
+        most_urgent, best = 0, None
+        while not self._waiting[most_urgent]:
+            most_urgent += 1
+        for heap in self._heaps[most_urgent].values():
+            while heap and not _holds(heap[0]):
+                heapq.heappop(heap)
+            if heap and (best is None or heap[0] < best) and may_go(heap[0][2]):
+                best = heap[0]
+        return best and best[2]
 
 
 _SLACK = 64
@@ -95,9 +99,3 @@ def _holds(place: tuple[int, int, Order]) -> bool:
     """Whether the order still waits in this place."""
     _, number, order = place
     return order.waiting and order.number == number
-
-
-def _first(heap: list[tuple[int, int, Order]]) -> tuple[int, int, Order] | None:
-    while heap and not _holds(heap[0]):
-        heapq.heappop(heap)
-    return heap[0] if heap else None

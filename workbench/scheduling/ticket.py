@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from workbench.scheduling.demand import Demand
@@ -70,7 +70,7 @@ _STEPS: dict[TicketState, tuple[TicketState, ...]] = {
     TicketState.READY: (TicketState.LEASED, TicketState.RELEASED),
     TicketState.LEASED: (TicketState.RELEASED,),
 }
-FINAL_STATES = tuple(state for state in TicketState if state not in _STEPS)
+FINAL_STATES = frozenset(state for state in TicketState if state not in _STEPS)
 """States in which a ticket owns nothing any more."""
 
 
@@ -92,9 +92,11 @@ class Scope:
         return Event(request=self.request, phase=self.phase, layer=layer, position=self.position, token_mask=mask)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """What asks: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these."""
+class Event(NamedTuple):
+    """What asks: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these.
+
+    A named tuple: each layer of each pass makes one, and a frozen dataclass takes four times as long to make.
+    """
 
     request: int
     phase: str = "decode"
@@ -115,7 +117,7 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One owned request for one identity. Only the scheduler writes to it. Times are nanoseconds of the caller's clock."""
+    """One owned request for one identity. Scheduler and transfer alone write to it. Times are nanoseconds of their clock."""
 
     number: int
     store: str
@@ -160,6 +162,10 @@ class Ticket:
     arrivals: dict[int, int] = field(default_factory=dict, repr=False)
     """When each part, by its component bits, was there."""
     reads_in_flight: int = 0
+    queue_depth: int | None = None
+    """Reads in flight when its last read was submitted."""
+    read_calls: float = 0.0
+    """Calls that its reads took, a part of one where several reads shared it."""
     attempts: int = 0
     """Reads beyond the first one of each part."""
     leases: int = 0

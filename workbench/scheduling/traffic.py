@@ -64,7 +64,8 @@ class Traffic:
         pool.counters.read_ops += 1
         if not ticket.reads_in_flight:
             ticket.move(TicketState.IN_FLIGHT)
-        ticket.issue_ns = min(ticket.issue_ns, now_ns)
+        if not ticket.issued:
+            ticket.issue_ns = now_ns
         ticket.reads_in_flight += 1
         ticket.physical_bytes += order.num_bytes
 

@@ -1,7 +1,7 @@
 """Raw events of a run: one wide parquet table. Times are int64 monotonic nanoseconds of the process that made them."""
 
-import functools
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -104,19 +104,29 @@ _SCHEMAS = {
 
 def fingerprint(keys: Iterable[int]) -> int:
     """Of a set of keys: the sum of their CRC-32s. Order does not matter, and fingerprints of disjoint sets add up."""
-    return sum(map(_key_crc, keys))
+    return sum(map(_CRC_OF_KEY.__getitem__, keys))
 
 
-@functools.cache
-def _key_crc(key: int) -> int:
-    return zlib.crc32(key.to_bytes(8, "little"))
+class _CrcOfKey(dict[int, int]):
+    """CRC-32 of each key, worked out once."""
+
+    def __missing__(self, key: int) -> int:
+        crc = self[key] = zlib.crc32(key.to_bytes(8, "little"))
+        return crc
+
+
+_CRC_OF_KEY = _CrcOfKey()
+
+
+_PLACE = "place"
+"""Column that keeps the order of events while they are put together."""
 
 
 class EventLog:
     """Collects events in memory (nothing is written during a timed region) and writes them once."""
 
     def __init__(self) -> None:
-        self._rows: list[dict[str, Any] | tuple[Any, ...]] = []
+        self._rows: list[dict[str, Any] | tuple[tuple[str, ...], tuple[Any, ...]]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -133,7 +143,7 @@ class EventLog:
 
     def append_values(self, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
         """Appends one event as a tuple of column names, which many events share, and their values: cheapest for wide events."""
-        self._rows.append((columns, *values))
+        self._rows.append((columns, values))
 
     def clear(self) -> None:
         """Forgets everything so far (a warm-up is not part of a run)."""
@@ -141,11 +151,21 @@ class EventLog:
 
     def frame(self) -> pl.DataFrame:
         """All events as a frame. Raises BadInput on a column that the schema does not have."""
-        rows = [row if isinstance(row, dict) else dict(zip(row[0], row[1:], strict=True)) for row in self._rows]
-        names = {name for row in rows for name in row}
-        if unknown := sorted(names - EVENT_SCHEMA.keys()):
+        # events that have the same columns become a frame together: far faster than row by row
+        alike: defaultdict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = defaultdict(lambda: ([], []))
+        for place, row in enumerate(self._rows):
+            columns, values = (tuple(row), tuple(row.values())) if isinstance(row, dict) else row
+            places, rows = alike[columns]
+            places.append(place)
+            rows.append(values)
+        if unknown := sorted(set().union(*alike) - EVENT_SCHEMA.keys()):
             raise BadInput(f"event column {unknown[0]!r} is not in the schema")
-        return pl.DataFrame(rows, schema=EVENT_SCHEMA)
+        frames = [pl.DataFrame(schema=EVENT_SCHEMA).with_row_index(_PLACE)]
+        for columns, (places, rows) in alike.items():
+            data = {name: [values[place] for values in rows] for place, name in enumerate(columns)}
+            frame = pl.DataFrame(data, schema={name: EVENT_SCHEMA[name] for name in columns})
+            frames.append(frame.with_columns(pl.Series(_PLACE, places, pl.UInt32)))
+        return pl.concat(frames, how="diagonal").sort(_PLACE).drop(_PLACE)
 
     def write(self, path: Path) -> None:
         """Writes `events.parquet`, atomically."""

@@ -14,6 +14,7 @@ from workbench.errors import BadInput
 from workbench.loading.pages import PageLoad, PagePart
 from workbench.loading.predicting import Predicting
 from workbench.loading.transfer import Transfer
+from workbench.loading.wait import Loading
 from workbench.loading.warming import Warming, idle_until
 from workbench.loading.waves import run_in_waves
 from workbench.plugins import Plugin
@@ -112,7 +113,7 @@ class Twin:
                     self._stand_idle(each.request)
                 request = each.request
                 self.log.add(self._clock.now_ns(), "mark", name="request_start", request=request)
-            self._run_pass(each)
+            self._transfer.run(self._pass(each))
         while self._transfer.num_in_flight:
             self._transfer.stand_by()
         self._transfer.scheduler.close()
@@ -137,14 +138,14 @@ class Twin:
         else:
             idle_until(self._transfer, self._clock.now_ns() + idle_ns)
 
-    def _run_pass(self, each: Pass) -> None:
+    def _pass(self, each: Pass) -> Loading[None]:
         start_ns = self._clock.now_ns()
         scope = Scope(each.request, each.phase, each.position, each.num_tokens)
         loads = {layer: self._load_pages(scope, each, layer) for layer in each.pages}
         for layer, keys in enumerate(each.keys):
             if layer in loads:
-                self._transfer.run(loads[layer].run(_decoded))
-            self._run_layer(scope, layer, keys)
+                yield from loads[layer].run(_decoded)
+            yield from self._layer(scope, layer, keys)
         self._compute(self._stages.head_us)
         self._release()
         self._commit(scope, each)
@@ -166,7 +167,7 @@ class Twin:
         loads = [PagePart(part, len(part) * PAGE_BYTES) for part in parts]
         return PageLoad(self._transfer, scope.event(layer), loads, early=True)
 
-    def _run_layer(self, scope: Scope, layer: int, keys: Sequence[int]) -> None:
+    def _layer(self, scope: Scope, layer: int, keys: Sequence[int]) -> Loading[None]:
         self._compute(self._stages.pre_router_us[layer])
         self._release()
         if self.config.hot_set:
@@ -175,14 +176,14 @@ class Twin:
             part = keys[start : start + self.config.num_slots]
             self._release()
             num_bytes = len(part) * self.config.record_bytes
-            demand = self._transfer.run(self._transfer.load("expert", part, scope.event(layer), logical_bytes=num_bytes))
+            demand = yield from self._transfer.load("expert", part, scope.event(layer), logical_bytes=num_bytes)
             self._held = demand
             if self._predicting is not None and not start:
                 self._predicting.routed(scope, layer, np.array([keys]) - layer * self.config.num_experts)
             share = len(part) / len(keys)
             self._compute(share * self._stages.shared_us[layer])
             work = _TimedExperts(self, demand, share * self._stages.experts_us[layer])
-            self._transfer.run(run_in_waves(self._transfer, demand, part, work, self.config.wave))
+            yield from run_in_waves(self._transfer, demand, part, work, self.config.wave)
 
     def _warming(self, request: int) -> Warming:
         return self._warmings.setdefault(request, Warming(self._transfer, most=self.config.hot_set))

@@ -38,11 +38,9 @@ class TimedSource:
 def record_pool(*, num_slots: int, policy: str, record_bytes: int, num_experts: int) -> Pool:
     """Slots of records that lie back to back in layers of `num_experts`, each layer on a page; whole pages are moved."""
 
-    def sizes(key: int, bits: int) -> tuple[int, int]:
-        start = key % num_experts * record_bytes
-        return record_bytes, align_up(start + record_bytes, PAGE_BYTES) - align_down(start, PAGE_BYTES)
-
-    return _pool("expert", num_slots, policy, sizes, RECORD_BITS)
+    starts = [expert * record_bytes for expert in range(num_experts)]
+    moved = [align_up(start + record_bytes, PAGE_BYTES) - align_down(start, PAGE_BYTES) for start in starts]
+    return _pool("expert", num_slots, policy, lambda key, bits: (record_bytes, moved[key % num_experts]), RECORD_BITS)
 
 
 def page_pool(*, num_slots: int, policy: str) -> Pool:
