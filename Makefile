@@ -63,7 +63,7 @@ gates: $(VENV)/.run
 	@$(BIN)/workbench gate all --anyway $(if $(SMOKE),--smoke)
 
 test: lint
-	@$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: $(VENV)/.develop
 	@HYPOTHESIS_PROFILE=searching $(BIN)/python -m pytest -m soak -n $(WORKERS)

@@ -22,9 +22,31 @@ settings.register_profile("repeatable", settings.get_profile("searching"), deran
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+SLOWEST_FILES = (
+    "test_notebooks.py", "test_abba_tracking.py", "test_faults.py", "test_overlap_settings.py", "test_c_overlap.py",
+    "test_tracking.py", "test_mutants.py", "test_runner.py", "test_twin_validation.py",
+)  # fmt: skip
+"""Their few tests take longest: begun first, no worker has them left at the end while the other one idles."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(SLOWEST_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("apple") and sys.platform != "darwin":
         pytest.skip("runs on a Mac alone")
+
+
+@pytest.fixture(scope="session")
+def command_line():
+    """`workbench.cli.run`, which knows every command."""
+    from workbench import cli
+    from workbench.cli import commands
+
+    commands.register(cli.app)
+    return cli.run
 
 
 @pytest.fixture(scope="session")

@@ -4,20 +4,18 @@ import json
 
 import pytest
 
-from workbench.cli import app, commands, run
 from workbench.schema import read_routes
 
 SMALL = ["--set", "routes.layers=6", "--set", "routes.experts=64", "--set", "routes.top_k=4", "--set", "routes.tokens=12"]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
+@pytest.fixture
+def run(command_line, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path / "runs"))
-    if "simulate" not in app:
-        commands.register(app)
+    return command_line
 
 
-def test_misses_and_twin_print_what_they_simulated(capsys):
+def test_misses_and_twin_print_what_they_simulated(run, capsys):
     assert run(["simulate", "misses", "repeated", *SMALL, "--set", "fractions=[0.1]", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["evidence"], len(content["tables"]["misses"])) == ("simulated", 7)
@@ -27,7 +25,7 @@ def test_misses_and_twin_print_what_they_simulated(capsys):
     assert "| e2e/decode_tps" in out
 
 
-def test_validate_exits_by_its_verdict_and_prints_runs_and_errors(tmp_path, capsys, monkeypatch):
+def test_validate_exits_by_its_verdict_and_prints_runs_and_errors(run, tmp_path, capsys, monkeypatch):
     from workbench.analysis.twin_errors import Decoded, error_row, error_table, judge_twin
     from workbench.experiments import twin_validation
     from workbench.schema import Evidence, RunFolder
@@ -57,7 +55,7 @@ def test_validate_exits_by_its_verdict_and_prints_runs_and_errors(tmp_path, caps
     assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "pass"
 
 
-def test_a_twin_that_was_not_validated_says_so(capsys):
+def test_a_twin_that_was_not_validated_says_so(run, capsys):
     assert run(["simulate", "twin", *SMALL, "--slots", "50"]) == 0
     assert "twin not validated" in capsys.readouterr().out
     assert run(["simulate", "sweep", *SMALL, "--set", "num_slots=[50]", "--set", "policies=['lru']", "--set", "workers=1"]) == 0
@@ -66,7 +64,7 @@ def test_a_twin_that_was_not_validated_says_so(capsys):
     assert "twin not validated" in out
 
 
-def test_routes_are_written_and_foreign_ones_imported(tmp_path, capsys):
+def test_routes_are_written_and_foreign_ones_imported(run, tmp_path, capsys):
     made = tmp_path / "deep" / "loop.parquet"
     shape = ["--set", "layers=2", "--set", "experts=32", "--set", "top_k=4", "--set", "tokens=9", "--set", "period=3"]
     assert run(["simulate", "routes", "loop", "--out", str(made), *shape]) == 0
@@ -81,12 +79,12 @@ def test_routes_are_written_and_foreign_ones_imported(tmp_path, capsys):
     assert "ids does not name 3 experts" in capsys.readouterr().err
 
 
-def test_unknown_words_suggest_the_nearest(capsys):
+def test_unknown_words_suggest_the_nearest(run, capsys):
     assert run(["simulate", "mises"]) == 2
     assert "no such command: simulate 'mises'; did you mean misses?" in capsys.readouterr().err
 
 
-def test_bad_settings_exit_with_one_line(capsys):
+def test_bad_settings_exit_with_one_line(run, capsys):
     assert run(["simulate", "misses", "--set", "polices=[]"]) == 2
     assert "polices: no such setting; did you mean policies?" in capsys.readouterr().err
     assert run(["simulate", "misses", "repeated", *SMALL, "--set", 'policies=["lrux"]']) == 2

@@ -84,10 +84,10 @@ def test_paced_reads_come_no_earlier_than_the_model_says(path, content, make_rea
         reads = make_reads(file, [(PAGE * i * 2, PAGE) for i in range(5)])
         start_ns = time.monotonic_ns()
         reader.submit(reads)
-        assert reader.poll(0.0) == []
-        assert reader.poll(0.0005) == []
-        assert reader.in_flight == 5
-        done = drain(reader)
+        # none, unless the machine stood still for as long as the modelled disk reads
+        early = [*reader.poll(0.0), *reader.poll(0.0005)]
+        assert reader.in_flight == 5 - len(early)
+        done = {completion.key: completion for completion in early} | drain(reader)
     assert len(done) == 5
     for read in reads:
         completion = done[read.key]

@@ -16,7 +16,7 @@ from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
 
 PROMPT = [40, 51, 62]
-TOKENS = 8
+TOKENS = 6
 DELAY_NS = 3_000_000
 NUM_PARTS = 8
 """Parts of the long tests, so that all cores share them."""

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from workbench.cli import app, commands, run
 from workbench.errors import BadInput
 from workbench.paths import data_folder
 from workbench.simulate.events import array_events
@@ -53,9 +52,8 @@ def test_the_curve_is_what_the_replay_gives():
         assert (round(cold, 1), round(warm, 1)) == MISSES_BY_SLOTS[num_slots]
 
 
-def test_the_command_answers_and_refuses(capsys):
-    if "plan" not in app:
-        commands.register(app)
+def test_the_command_answers_and_refuses(command_line, capsys):
+    run = command_line
     assert run(["plan", "m5-pro-20gb", "--json"]) == 0
     known = json.loads(capsys.readouterr().out)
     assert known["num_slots"] == [4255, 4255]

@@ -9,8 +9,6 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from workbench import cli
-from workbench.cli import commands
 from workbench.geometry import Geometry
 from workbench.stores.build import BuildSettings, StoreBuilder
 from workbench.stores.slicing import SliceSource
@@ -84,20 +82,15 @@ class Outcome:
     peak_bytes: int
 
 
-@pytest.fixture(scope="session")
-def _registered_app():
-    commands.register(cli.app)
-
-
 @pytest.fixture
-def command(_registered_app, capsys):
+def command(command_line, capsys):
     """Runs `workbench ...` as its entry point does, and measures the most memory that Python and numpy held at once."""
 
     def run(*tokens):
         capsys.readouterr()
         tracemalloc.start()
         try:
-            status = cli.run([str(token) for token in tokens])
+            status = command_line([str(token) for token in tokens])
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
