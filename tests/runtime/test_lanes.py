@@ -190,19 +190,20 @@ def test_lanes_in_memory_have_the_bits_of_each_alone(resident, sequences, each_a
     assert_equal(together(resident, sequences, merged), each_alone)
 
 
-@pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize(
-    ("share", "settings"),
+    ("share", "settings", "merged"),
     [
-        (0.0, {}),
-        (0.0, {"wave": "barrier"}),
-        (0.0, {"wave": 2, "split_components": True, "predictor": "next_layer"}),
-        (0.05, {"readback": "misses", "predictor": "previous_token"}),
-        (1.0, {"policy": "lru", "uncached": False, "ple": "late"}),
+        (0.0, {}, False),
+        (0.0, {}, True),
+        (0.0, {"wave": "barrier"}, True),
+        (0.0, {"wave": 2, "split_components": True, "predictor": "next_layer"}, False),
+        (0.0, {"wave": 2, "split_components": True, "predictor": "next_layer"}, True),
+        (0.05, {"readback": "misses", "predictor": "previous_token"}, True),
+        (1.0, {"policy": "lru", "uncached": False, "ple": "late"}, True),
     ],
     ids=str,
 )
-def test_streamed_lanes_have_the_bits_of_each_alone(streamed, sequences, each_alone, merged, share, settings):
+def test_streamed_lanes_have_the_bits_of_each_alone(streamed, sequences, each_alone, share, settings, merged):
     engine = streamed(share, **settings)
     assert_equal(together(engine, sequences, merged), each_alone)
     assert_nothing_is_held(engine)
@@ -335,17 +336,7 @@ def test_a_lane_whose_bytes_can_not_be_had_fails_alone(mini_store, streamed, seq
     assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
 
 
-@pytest.mark.parametrize(
-    ("wave", "merged", "tried"),
-    [
-        (1, False, range(0, 200, 7)),
-        (1, True, range(3, 200, 7)),
-        ("barrier", False, range(5, 200, 11)),
-        ("barrier", True, range(8, 200, 19)),
-    ],
-)
-def test_a_cancel_at_any_step_leaves_the_other_lane_alone(streamed, sequences, untroubled, wave, merged, tried):
-    engine = streamed(0.0, wave=wave)
+def assert_cancels_leave_the_other_lane_alone(engine, sequences, untroubled, merged, tried):
     for steps in tried:
         sessions, before = two_blocks(engine, sequences, merged)
         for _ in range(steps):
@@ -356,6 +347,18 @@ def test_a_cancel_at_any_step_leaves_the_other_lane_alone(streamed, sequences, u
         engine.cancel(sessions[0].lane)
         assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
     assert steps > 30, "the blocks have as many steps"
+
+
+@pytest.mark.parametrize(("wave", "merged", "tried"), [(1, True, range(0, 200, 7)), ("barrier", False, range(3, 200, 7))])
+def test_a_cancel_at_any_step_leaves_the_other_lane_alone(streamed, sequences, untroubled, wave, merged, tried):
+    assert_cancels_leave_the_other_lane_alone(streamed(0.0, wave=wave), sequences, untroubled, merged, tried)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("wave", [1, "barrier"])
+def test_a_cancel_at_every_step_leaves_the_other_lane_alone(streamed, sequences, untroubled, wave, merged):
+    assert_cancels_leave_the_other_lane_alone(streamed(0.0, wave=wave), sequences, untroubled, merged, range(200))
 
 
 @pytest.mark.parametrize("merged", [False, True])
