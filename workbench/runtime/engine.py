@@ -174,6 +174,7 @@ class Engine:
             num_logits=1 if accept is None else None,
             taps=self._predicting is not None and self._predicting.wants_taps,
             dispatch=self.evaluation.send,
+            run_stage=self.evaluation.stage,
         )
         try:
             self.experts.start(lane)

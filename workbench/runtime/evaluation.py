@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import mlx.core as mx
 import numpy as np
 
+from workbench.runtime.forward import RunStage
 from workbench.scheduling.ticket import Event, Scope
 from workbench.schema import EventLog
 
@@ -20,6 +21,12 @@ class Evaluation:
         self._log = log
         self.sent_ns = 0
         """Time that `send` has taken so far."""
+        self.stage_hook: RunStage | None = None
+        """Runs every stage in the engine's place, so that an attribution run can time one by one; None: nobody watches."""
+
+    def stage(self, name: str, layer: int, compute: Callable[[], Any]) -> Any:
+        """Runs a stage: the result of `compute()`."""
+        return compute() if self.stage_hook is None else self.stage_hook(name, layer, compute)
 
     def send(self, *arrays: mx.array) -> None:
         """Dispatches arrays. MLX takes a few operations at a time: beyond them the host waits here too."""

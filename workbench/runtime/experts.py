@@ -1,7 +1,7 @@
 """Routed experts from disk: read when the native router says so, computed in waves as their bytes arrive."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -25,8 +25,6 @@ from workbench.runtime.prefill import Prefill
 from workbench.scheduling.demand import Demand, WaveSize
 from workbench.scheduling.ticket import Scope
 
-Timed = Callable[[str, Callable[[], list[mx.array]]], list[mx.array]]
-
 
 class StreamedExperts:
     """Experts of a slot pool that is filled from an ExpertMajor store."""
@@ -49,8 +47,6 @@ class StreamedExperts:
         """
         self.geometry, self.transfer, self.math, self.evaluation, self.wave = geometry, transfer, math, evaluation, wave
         self.hit_table, self.predicting = hit_table, predicting
-        self.timed: Timed | None = None
-        """Set by an attribution run: runs a named part, evaluates it and notes its time."""
         self._prefill = prefill
 
     @property
@@ -192,8 +188,8 @@ class ExpertGroup:
 
     def _run_demand(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
         experts = self._experts
-        if experts.timed is not None:
-            yield from self._run_timed(block, demand, keys, experts.timed)
+        if experts.evaluation.stage_hook is not None:
+            yield from self._run_in_stages(block, demand, keys)
         elif not demand.tickets:
             # the last layer's dispatch takes these along
             experts.math.run(block, keys, demand.slots)
@@ -201,24 +197,27 @@ class ExpertGroup:
             work = BlockDispatch(experts.math, experts.evaluation, block, self._scope)
             yield from run_in_waves(experts.transfer, demand, keys, work, experts.wave)
 
-    def _run_timed(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int], timed: Timed) -> Loading[None]:
-        math = self._experts.math
+    def _run_in_stages(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
+        """All experts of a demand together, gate and up apart from down."""
+        math, run_stage = self._experts.math, self._experts.evaluation.stage
         yield from self._experts.transfer.wait(demand)
-        inner = timed("gate_up", lambda: math.gate_up(block, keys, demand.slots))
+        inner = run_stage("gate_up", self._layer, lambda: math.gate_up(block, keys, demand.slots))
         before = len(block.pieces)
 
         def down() -> list[mx.array]:
             math.down(block, keys, demand.slots, inner)
             return block.pieces[before:]
 
-        timed("down", down)
+        run_stage("down", self._layer, down)
 
     # ---- hits before the host has seen the route ----------------------------------------------------------------------
 
     @property
     def _runs_ahead(self) -> bool:
         experts = self._experts
-        if experts.hit_table is None or experts.timed is not None or len(self._lanes) > 1 or self._lanes[0].tile is not None:
+        if experts.hit_table is None or experts.evaluation.stage_hook is not None:
+            return False
+        if len(self._lanes) > 1 or self._lanes[0].tile is not None:
             return False
         return self._routes[self._lanes[0]].ids.size <= experts.capacity
 

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from workbench.geometry import INDEXED_ATTENTION
 from workbench.model.layer import Layer
 from workbench.model.model import Model
 from workbench.model.moe import Route
@@ -21,6 +22,8 @@ PREFILL_TILE = 256
 
 Dispatch = Callable[..., None]
 """Hands arrays to the device."""
+RunStage = Callable[[str, int, Callable[[], Any]], Any]
+"""Computes a stage, given its name, its layer index (-1: before or after all layers) and its function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,11 @@ Stages = Generator[Stage, Any, None]
 """Yields stages; is sent the answers to `RowsNeeded` and `Routed`."""
 
 
+def run_untimed(name: str, layer: int, compute: Callable[[], Any]) -> Any:
+    """The result of `compute()`: a stage without a clock."""
+    return compute()
+
+
 def forward(
     model: Model,
     state: SequenceState,
@@ -74,6 +82,7 @@ def forward(
     num_logits: int | None = None,
     taps: bool = False,
     dispatch: Dispatch = mx.async_eval,
+    run_stage: RunStage = run_untimed,
 ) -> Stages:
     """Runs `tokens [T]` through the model and advances `state`.
 
@@ -84,19 +93,21 @@ def forward(
         num_logits: last rows whose logits are computed; by default all.
         taps: whether `Tap` is yielded.
         dispatch: takes arrays that the device may begin with.
+        run_stage: computes each stage.
     """
     for layer_index, row_ids in model.row_ids(tokens, state).items():
         yield Rows(layer_index, row_ids)
-    x = model.embed(mx.array(tokens))
+    x = run_stage("head", -1, lambda: model.embed(mx.array(tokens)))
     for layer in model.layers:
         if layer.has_ple:
-            x = layer.inject_ple(x, (yield RowsNeeded(layer.index)), state)
+            x = _inject(layer, x, (yield RowsNeeded(layer.index)), state, run_stage)
         if taps:
             yield Tap(layer.index, x)
-        x = yield from _run_layer(layer, x, state, dispatch)
+        x = yield from _run_layer(layer, x, state, dispatch, run_stage)
         # the next layer's graph is built while this one computes
         dispatch(x)
-    logits = model.logits(x if num_logits is None else x[-num_logits:])
+    last = x if num_logits is None else x[-num_logits:]
+    logits = run_stage("head", -1, lambda: model.logits(last))
     followed = model.follow(tokens, x, state) if state.follows_mtp else ()
     state.advance(tokens, x, logits)
     dispatch(logits)
@@ -106,15 +117,24 @@ def forward(
     yield Done(logits)
 
 
-def _run_layer(layer: Layer, x: mx.array, state: SequenceState, dispatch: Dispatch) -> Generator[Routed, mx.array, mx.array]:
+def _inject(layer: Layer, x: mx.array, rows: mx.array, state: SequenceState, run_stage: RunStage) -> mx.array:
+    """The wide residual with a layer's n-gram rows."""
+    return run_stage("ple", layer.index, lambda: layer.inject_ple(x, rows, state))
+
+
+def _run_layer(
+    layer: Layer, x: mx.array, state: SequenceState, dispatch: Dispatch, run_stage: RunStage
+) -> Generator[Routed, mx.array, mx.array]:
     """Attention, router, experts and injection of one layer."""
-    x = layer.attend(x, state)
-    route = layer.route(x)
+    name, index = "qsa" if layer.kind == INDEXED_ATTENTION else "gdn", layer.index
+    attended = run_stage(name, index, lambda: layer.attend(x, state))
+    route = run_stage("router", index, lambda: layer.route(attended))
     dispatch(route.ids, route.weights)
-    shared = layer.shared(route.hidden)
+    shared = run_stage("shared", index, lambda: layer.shared(route.hidden))
     # runs while the host reads the ids and loads the experts that they name
     dispatch(shared)
-    return layer.combine(x, route, (yield Routed(layer.index, route)), shared)
+    values = yield Routed(index, route)
+    return run_stage("down", index, lambda: layer.combine(attended, route, values, shared))
 
 
 def draft(model: Model, state: SequenceState, wide: mx.array, next_tokens: np.ndarray) -> Stages:
@@ -126,5 +146,5 @@ def draft(model: Model, state: SequenceState, wide: mx.array, next_tokens: np.nd
     if model.mtp is None:
         raise ValueError("this checkpoint has no MTP head")
     x = model.mtp.join(wide, model.embed_narrow(mx.array(next_tokens)))
-    x = yield from _run_layer(model.mtp.layer, x, state, mx.async_eval)
+    x = yield from _run_layer(model.mtp.layer, x, state, mx.async_eval, run_untimed)
     yield Done(model.draft_logits(x))
