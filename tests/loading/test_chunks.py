@@ -65,7 +65,7 @@ def source(packed):
 
 
 def order(key, place):
-    return SimpleNamespace(ticket=SimpleNamespace(key=key), slot=place, number=key, lane="expert", bits=1)
+    return SimpleNamespace(ticket=SimpleNamespace(key=key), slot=place, number=key, queue="expert", bits=1)
 
 
 def test_records_of_a_chunk_are_seen_where_they_lie(source):

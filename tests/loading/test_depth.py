@@ -15,7 +15,7 @@ from workbench.readers.ring import ring_refusal
 from workbench.readers.uring import UringConfig, UringReader
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.streamed import disk_depth, scheduler_config
-from workbench.scheduling import Event, Pool, PredictedKey, Priority, Scheduler, SlotTable
+from workbench.scheduling import Origin, Pool, PredictedKey, Priority, Scheduler, SlotTable
 from workbench.schema import EventLog
 from workbench.schema.envelopes import load_envelope
 from workbench.units import PAGE_BYTES
@@ -49,7 +49,7 @@ def build(reader, file, clock, config):
     pool = Pool(name="expert", digest="", slots=slots, sizes=lambda key, bits: (PAGE_BYTES, PAGE_BYTES))
     pages = Pages(file)
     transfer = Transfer(
-        Scheduler([pool], scheduler_config(config)), reader, {"expert": pages}, EventLog(), clock, lambda event: None
+        Scheduler([pool], scheduler_config(config)), reader, {"expert": pages}, EventLog(), clock, lambda origin: None
     )
     return transfer, pages
 
@@ -90,10 +90,10 @@ def path(tmp_path):
 def test_an_exact_read_behind_sixteen_predicted_ones_is_the_next_to_start(path, reader, priority):
     config = RuntimeConfig(expert_depth=DEPTH)
     with opened(reader, config, path) as (transfer, pages):
-        transfer.prefetch("expert", [PredictedKey(key) for key in range(16)], Event(request=0), priority, "planted")
+        transfer.prefetch("expert", [PredictedKey(key) for key in range(16)], Origin(request=0), priority, "planted")
         before = len(pages.started)
         assert 0 < before <= DEPTH, "only as many as the disk takes at once are at the reader"
-        demand = transfer.run(transfer.load("expert", [40], Event(request=0), logical_bytes=PAGE_BYTES))
+        demand = transfer.run(transfer.load("expert", [40], Origin(request=0), logical_bytes=PAGE_BYTES))
         transfer.run(transfer.wait(demand))
         assert pages.started[before] == (40, P0), "nothing that was predicted starts before it"
         transfer.release(demand)
@@ -105,7 +105,7 @@ def test_an_exact_read_behind_sixteen_predicted_ones_is_the_next_to_start(path, 
 def test_a_reader_starts_what_it_is_given(path, reader):
     config = RuntimeConfig(expert_depth=DEPTH)
     with opened(reader, config, path) as (transfer, _):
-        demand = transfer.run(transfer.load("expert", range(32), Event(request=0), logical_bytes=32 * PAGE_BYTES))
+        demand = transfer.run(transfer.load("expert", range(32), Origin(request=0), logical_bytes=32 * PAGE_BYTES))
         while not demand.have(demand.tickets):
             assert transfer.num_in_flight <= DEPTH
             transfer.stand_by()
@@ -128,19 +128,19 @@ def test_no_class_starts_before_a_more_urgent_one_that_waits_at_any_depth(events
     read = pages.read
 
     def checked(order):
-        waiting = [p for p in Priority if p < order.priority and scheduler.traffic.queue.waiting(p)]
+        waiting = [p for p in Priority if p < order.priority and scheduler.reads.queue.waiting(p)]
         assert not waiting, f"{order.priority!r} starts while {waiting} wait"
-        assert scheduler.traffic.num_flying <= depth
+        assert scheduler.reads.num_in_flight <= depth
         return read(order)
 
     pages.read = checked
     for priority, keys, lets_time_pass in events:
         if priority is P0:
-            demand = transfer.run(transfer.load("expert", keys, Event(request=0), logical_bytes=0))
+            demand = transfer.run(transfer.load("expert", keys, Origin(request=0), logical_bytes=0))
             transfer.run(transfer.wait(demand))
             transfer.release(demand)
         else:
-            transfer.prefetch("expert", [PredictedKey(key) for key in keys], Event(request=1), priority, "planted")
+            transfer.prefetch("expert", [PredictedKey(key) for key in keys], Origin(request=1), priority, "planted")
         if lets_time_pass and transfer.num_in_flight:
             transfer.stand_by()
     while transfer.num_in_flight:

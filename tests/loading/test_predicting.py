@@ -13,10 +13,10 @@ from workbench.readers.base import Read
 from workbench.scheduling import (
     NEVER_NS,
     Budget,
-    LaneConfig,
     Pool,
     PredictedKey,
     Priority,
+    ReadLimits,
     Scheduler,
     SchedulerConfig,
     Scope,
@@ -54,10 +54,12 @@ def build(keys, *, lead=1, until=lambda layer, lead: NEVER_NS, reads=2, num_slot
     pool = Pool(
         name="expert", digest="d", slots=SlotTable(num_slots, make("lru", capacity=num_slots)), sizes=lambda k, b: (100, 100)
     )
-    budget = Budget(num_bytes=10_000, slots=4, lanes=reads)
-    lanes = LaneConfig(depth={"expert": 8}, budgets=dict.fromkeys((Priority.P1, Priority.P2, Priority.P3), budget))
+    budget = Budget(num_bytes=10_000, slots=4, reads=reads)
+    limits = ReadLimits(depth={"expert": 8}, budgets=dict.fromkeys((Priority.P1, Priority.P2, Priority.P3), budget))
     reader = TimedReader(None, Disk(load_envelope("m5-pro-2tb")), clock)
-    transfer = Transfer(Scheduler([pool], SchedulerConfig(lanes=lanes)), reader, {"expert": Source()}, log, clock, lambda e: None)
+    transfer = Transfer(
+        Scheduler([pool], SchedulerConfig(limits=limits)), reader, {"expert": Source()}, log, clock, lambda e: None
+    )
     predictor = Planned([PredictedKey(*key) if isinstance(key, tuple) else key for key in keys], lead)
     return transfer, Predicting(transfer, predictor, SHAPE, until), log
 
@@ -66,7 +68,7 @@ def route(transfer, predicting, layer, ids, position=5, phase="decode", num_toke
     """A router's choice: demanded, told to the predictor, computed and let go."""
     scope = Scope(0, phase, position, num_tokens)
     keys = [layer * 8 + expert for expert in ids]
-    demand = transfer.run(transfer.load("expert", keys, scope.event(layer), logical_bytes=0))
+    demand = transfer.run(transfer.load("expert", keys, scope.origin(layer), logical_bytes=0))
     predicting.routed(scope, layer, np.array([ids]))
     transfer.run(transfer.wait(demand))
     transfer.release(demand)
@@ -78,11 +80,11 @@ def test_an_event_tells_what_became_of_the_keys_and_the_budget():
     route(transfer, predicting, 1, [0], phase="prefill")
     log.clear()
     route(transfer, predicting, 0, [1, 2])
-    event = log.frame().filter(kind="predict").row(0, named=True)
-    assert (event["name"], event["layer"], event["position"], event["priority"], event["value"]) == ("planned", 1, 5, 1, 3)
-    assert (event["hits"], event["misses"], event["joined"], event["refused"]) == (1, 2, 0, 0), "key 8 was there"
-    assert (event["budget_bytes"], event["budget_slots"], event["budget_reads"]) == (10_000, 4, 2)
-    assert event["deadline_ns"] is None
+    origin = log.frame().filter(kind="predict").row(0, named=True)
+    assert (origin["name"], origin["layer"], origin["position"], origin["priority"], origin["value"]) == ("planned", 1, 5, 1, 3)
+    assert (origin["hits"], origin["misses"], origin["joined"], origin["refused"]) == (1, 2, 0, 0), "key 8 was there"
+    assert (origin["budget_bytes"], origin["budget_slots"], origin["budget_reads"]) == (10_000, 4, 2)
+    assert origin["deadline_ns"] is None
 
 
 def test_what_was_not_read_when_its_layer_came_is_withdrawn():
@@ -98,8 +100,8 @@ def test_a_prediction_for_the_next_token_waits_for_its_position():
     transfer, predicting, log = build([(2, 0.5)], lead=4)
     route(transfer, predicting, 0, [1])
     predicting._predictor.keys = []
-    event = log.frame().filter(kind="predict").row(0, named=True)
-    assert (event["layer"], event["position"], event["priority"]) == (0, 6, 2), "four layers ahead is the next token: P2"
+    origin = log.frame().filter(kind="predict").row(0, named=True)
+    assert (origin["layer"], origin["position"], origin["priority"]) == (0, 6, 2), "four layers ahead is the next token: P2"
 
 
 def test_a_resident_prediction_stays_until_its_layer_was_demanded():

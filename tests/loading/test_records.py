@@ -26,7 +26,7 @@ def test_a_read_covers_its_components_and_brings_them_where_compute_looks(placed
     store, pool, source = placed
     layer, expert = divmod(key, 128)
     extents = [store.experts.component(layer, expert, name) for name in NAMES[bits]]
-    read = source.read(SimpleNamespace(ticket=SimpleNamespace(key=key), bits=bits, slot=1, number=9, lane="expert"))
+    read = source.read(SimpleNamespace(ticket=SimpleNamespace(key=key), bits=bits, slot=1, number=9, queue="expert"))
     assert (read.key, read.file, read.offset % PAGE_BYTES, read.num_bytes % PAGE_BYTES) == (9, 5, 0, 0)
     assert read.alone is (bits != RECORD_BITS)
     assert read.offset <= extents[0].offset < read.offset + PAGE_BYTES

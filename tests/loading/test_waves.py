@@ -91,7 +91,7 @@ class Diary:
         self.clock.sleep_until(self.free_ns)
         return True
 
-    def drain(self, event):
+    def drain(self, origin):
         self.clock.sleep_until(self.free_ns)
 
 
@@ -112,17 +112,17 @@ def run(arrivals, size, *, hits=(), split=False, cost_ns=0, failing=()):
     diary = Diary(clock, cost_ns)
     transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, diary.drain)
     if hits:
-        load(transfer, list(hits), scope.event(0))
+        load(transfer, list(hits), scope.origin(0))
         log.clear()
-    demand = transfer.run(transfer.load("expert", keys, scope.event(1), logical_bytes=0))
+    demand = transfer.run(transfer.load("expert", keys, scope.origin(1), logical_bytes=0))
     transfer.run(run_in_waves(transfer, demand, keys, diary, size))
     transfer.release(demand)
     return diary.entries, log.frame()
 
 
-def load(transfer, keys, event):
+def load(transfer, keys, origin):
     """Demands keys, waits for all of them and lets them go."""
-    demand = transfer.run(transfer.load("expert", keys, event, logical_bytes=0))
+    demand = transfer.run(transfer.load("expert", keys, origin, logical_bytes=0))
     transfer.run(transfer.wait(demand))
     transfer.release(demand)
 
@@ -199,9 +199,9 @@ def test_what_comes_while_compute_ends_was_on_time_and_nobody_waited():
     clock, log = VirtualClock(), EventLog()
     pool = Pool(name="expert", digest="", slots=SlotTable(8, make("lru", capacity=8)), sizes=lambda key, bits: (RECORD, RECORD))
     reader = PlannedReader(clock, {(3, 1): 30, (4, 1): 80})
-    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, lambda event: clock.sleep_until(50))
+    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, lambda origin: clock.sleep_until(50))
     for key in (3, 4):
-        load(transfer, [key], Scope(0, "decode", 0).event(1))
+        load(transfer, [key], Scope(0, "decode", 0).origin(1))
     events = log.frame()
     assert events.filter(kind="ticket").sort("ready_ns")["outcome"].to_list() == ["used_on_time", "used_late"]
     assert events.filter(kind="wait").select("t_ns", "duration_ns").rows() == [(50, 30)]

@@ -32,12 +32,12 @@ class Owner:
         hits, misses = table.partition(keys)
         table.policy.start_event()
         for key in hits:
-            table.lease(key)
+            table.pin(key)
         table.touch(hits)
         victims = table.admit(misses)
         self._publish(misses)
         for key in hits:
-            table.release(key)
+            table.unpin(key)
         return victims
 
     def predict(self, keys: Sequence[int]) -> list[int]:

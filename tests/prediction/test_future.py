@@ -7,8 +7,7 @@ import pytest
 from workbench.errors import BadInput
 from workbench.prediction import PredictorSettings, make_predictor
 from workbench.prediction.future import KnownRow, TokenFuture
-from workbench.scheduling.demand import PredictedKey
-from workbench.scheduling.ticket import Scope
+from workbench.scheduling.ticket import PredictedKey, Scope
 from workbench.schema import ROUTE_SCHEMA, write_routes
 from workbench.simulate.events import route_frame
 

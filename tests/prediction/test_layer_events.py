@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from workbench.prediction import PassFuture, PredictorSettings, RouteShape, make_predictor
-from workbench.scheduling.demand import PredictedKey
-from workbench.scheduling.ticket import Scope
+from workbench.scheduling.ticket import PredictedKey, Scope
 from workbench.simulate.synthetic import RouteModel, synthetic_routes
 
 # 4 passes of 2 layers of 16 experts

@@ -67,10 +67,10 @@ def reader(request, path):
 def make_reads():
     """Reads of `(offset, num_bytes)` windows, each into pages of its own."""
 
-    def make(file, windows, *, lane="expert", **about):
+    def make(file, windows, *, queue="expert", **about):
         reads = []
         for key, (offset, num_bytes) in enumerate(windows):
-            reads.append(Read(key, file, offset, num_bytes, memoryview(aligned_buffer(num_bytes)), lane, **about))
+            reads.append(Read(key, file, offset, num_bytes, memoryview(aligned_buffer(num_bytes)), queue, **about))
         return reads
 
     return make

@@ -10,9 +10,9 @@ from workbench.readers import Read
 from workbench.readers.files import MAX_RUN, FileTable, aligned_buffer, runs_of
 
 
-def pages(*numbers, file=0, lane="expert", **about):
+def pages(*numbers, file=0, queue="expert", **about):
     return [
-        Read(key, file, 4096 * number, 4096, memoryview(bytearray(4096)), lane, **about) for key, number in enumerate(numbers)
+        Read(key, file, 4096 * number, 4096, memoryview(bytearray(4096)), queue, **about) for key, number in enumerate(numbers)
     ]
 
 
@@ -23,7 +23,7 @@ def keys(runs):
 def test_runs_are_made_of_reads_without_a_gap_in_their_order():
     assert keys(runs_of(pages(1, 2, 3, 7, 8, 6, 7), 1 << 20)) == [[0, 1, 2], [3, 4], [5, 6]]
     assert keys(runs_of(pages(1, 2) + pages(3, file=1), 1 << 20)) == [[0, 1], [0]]
-    assert keys(runs_of(pages(1, 2) + pages(3, lane="ple"), 1 << 20)) == [[0, 1], [0]]
+    assert keys(runs_of(pages(1, 2) + pages(3, queue="ple"), 1 << 20)) == [[0, 1], [0]]
     assert keys(runs_of(pages(1, alone=True) + pages(2) + pages(3), 1 << 20)) == [[0], [0, 0]]
     assert runs_of([], 1 << 20) == []
 

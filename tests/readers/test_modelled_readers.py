@@ -139,7 +139,7 @@ def paced_order(path, make_reads, depth):
     with PacedReader(Still(), Disk(SLOW), depth, clock) as reader:
         file = reader.open_file(path)
         reads = make_reads(file, [(0, 4 * PAGE)] * 4)
-        (page,) = make_reads(file, [(0, PAGE)], lane="ple")
+        (page,) = make_reads(file, [(0, PAGE)], queue="ple")
         page.key = 9
         reader.submit([*reads, page])
         done = []

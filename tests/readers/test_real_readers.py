@@ -74,7 +74,7 @@ def test_the_last_of_adjacent_reads_may_be_short(reader, path, content, make_rea
 
 def test_lanes_do_not_wait_for_each_other(reader, path, make_reads, drain):
     file = reader.open_file(path)
-    reads = make_reads(file, [(0, PAGE)] * 50) + make_reads(file, [(PAGE, PAGE)] * 50, lane="ple")
+    reads = make_reads(file, [(0, PAGE)] * 50) + make_reads(file, [(PAGE, PAGE)] * 50, queue="ple")
     for key, read in enumerate(reads):
         read.key = key
     assert reader.submit(reads) == 100
@@ -86,7 +86,7 @@ def test_a_lane_that_is_not_there_takes_nothing(reader, path, make_reads, reques
         pytest.skip("the control has no lanes")
     file = reader.open_file(path)
     with pytest.raises(KeyError, match="elsewhere"):
-        reader.submit(make_reads(file, [(0, PAGE)]) + make_reads(file, [(0, PAGE)], lane="elsewhere"))
+        reader.submit(make_reads(file, [(0, PAGE)]) + make_reads(file, [(0, PAGE)], queue="elsewhere"))
     assert reader.in_flight == 0
     assert reader.poll(None) == []
 

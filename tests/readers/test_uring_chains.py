@@ -1,4 +1,4 @@
-"""Many small reads go to the kernel in chains: it refills a lane itself. None of that may show."""
+"""Many small reads go to the kernel in chains: it refills a queue itself. None of that may show."""
 
 import ctypes
 import errno
@@ -12,7 +12,7 @@ from workbench.readers.ring import LAST, OP_READ, chained, entry
 
 PAGE = 4096
 NUM_READS = 500
-"""Enough for chains of the full length in a lane of depth 2."""
+"""Enough for chains of the full length in a queue of depth 2."""
 
 
 @pytest.fixture(params=[1, 2, 16])
@@ -51,13 +51,13 @@ def test_a_large_read_among_small_ones_arrives(narrow, content, make_reads, drai
     assert all(bytes(read.into) == content[read.offset : read.offset + read.num_bytes].tobytes() for read in reads)
 
 
-def test_no_more_chains_fly_than_the_lane_is_deep(narrow, make_reads):
+def test_no_more_chains_fly_than_the_queue_is_deep(narrow, make_reads):
     narrow.submit(make_reads(0, windows()))
-    lane = narrow._lanes["expert"]
+    queue = narrow._queues["expert"]
     while narrow.in_flight:
-        assert lane.flying <= lane.depth
+        assert queue.flying <= queue.depth
         narrow.poll(None)
-    assert lane.flying == narrow._at_kernel == 0
+    assert queue.flying == narrow._at_kernel == 0
 
 
 def test_a_poll_that_can_do_nothing_with_fewer_sleeps_for_more(narrow, make_reads):

@@ -45,17 +45,17 @@ def test_one_queue_has_one_depth(monkeypatch, queue, depth):
     asked = []
     monkeypatch.setattr(streamed, "open_reader", lambda **options: asked.append(options))
     streamed.configured_reader(RuntimeConfig(queue=queue))
-    assert asked[0]["depth"] == streamed.scheduler_config(RuntimeConfig(queue=queue)).lanes.depth == depth
+    assert asked[0]["depth"] == streamed.scheduler_config(RuntimeConfig(queue=queue)).limits.depth == depth
 
 
 def test_in_one_queue_pages_go_the_way_of_records(mini_store):
     config = RuntimeConfig(queue="fifo", uncached=False)
     with StreamedEngine(mini_store, config, EventLog()) as engine:
-        lanes = []
+        queues = []
         submit = engine.reader.submit
-        engine.reader.submit = lambda reads: lanes.extend(read.lane for read in reads) or submit(reads)
+        engine.reader.submit = lambda reads: queues.extend(read.queue for read in reads) or submit(reads)
         Session(engine).decode(40)
-    assert set(lanes) == {"expert"}
+    assert set(queues) == {"expert"}
 
 
 def test_a_named_disk_paces_the_reader():

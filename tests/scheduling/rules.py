@@ -24,6 +24,27 @@ key_lists = st.lists(st.integers(0, 8), min_size=1, max_size=6)
 picks = st.integers(0, 1 << 16)
 
 
+class Permitted:
+    """The scheduler as the machine calls it: every call of the machine is permitted, so none may raise."""
+
+    def __init__(self, scheduler):
+        self._scheduler = scheduler
+
+    def __getattr__(self, name):
+        found = getattr(self._scheduler, name)
+        return self._checked(found) if callable(found) else found
+
+    @staticmethod
+    def _checked(method):
+        def call(*values, **settings):
+            try:
+                return method(*values, **settings)
+            except (ValueError, KeyError) as error:
+                raise AssertionError(f"a permitted call raises: {error!r}") from error
+
+        return call
+
+
 class Lru:
     """The plainest policy."""
 
@@ -64,12 +85,12 @@ def build_scheduler(s, on_final, **settings):
     ]
     budgets = {
         # each class runs into another of its bounds first
-        s.Priority.P1: s.Budget(num_bytes=55, slots=9, lanes=9),
-        s.Priority.P2: s.Budget(num_bytes=200, slots=9, lanes=2),
-        s.Priority.P3: s.Budget(num_bytes=200, slots=1, lanes=9),
+        s.Priority.P1: s.Budget(num_bytes=55, slots=9, reads=9),
+        s.Priority.P2: s.Budget(num_bytes=200, slots=9, reads=2),
+        s.Priority.P3: s.Budget(num_bytes=200, slots=1, reads=9),
     }
     config = s.SchedulerConfig(
-        lanes=s.LaneConfig(depth=DEPTH, budgets=budgets),
+        limits=s.ReadLimits(depth=DEPTH, budgets=budgets),
         queue_bounds={s.Priority.P1: BOUND, s.Priority.P2: BOUND, s.Priority.P3: BOUND},
         max_attempts=MAX_ATTEMPTS,
         **settings,
@@ -85,7 +106,7 @@ def build_machine(s):
             super().__init__()
             self.now = 0
             self.finals = []
-            self.scheduler = build_scheduler(s, self.finals.append)
+            self.scheduler = Permitted(build_scheduler(s, self.finals.append))
             self.flying = {}
             self.memory = {name: [dict.fromkeys(BITS[name]) for _ in range(SLOTS[name])] for name in SLOTS}
             self.arrived = {}
@@ -112,19 +133,23 @@ def build_machine(s):
             keys = list(dict.fromkeys(key % KEYS[store] for key in keys))[: pool.slots.capacity]
             before, resident = self.snapshot(), set(pool.slots.resident_keys)
             known = dict(pool.tickets)
-            kept = set(pool.slots._protected) | {key for key in range(9) if pool.slots.leases(key)} | set(keys)
-            event = s.Event(request=request, deadline_ns=self.now + lead, position=lead % 3)
-            demand = self.scheduler.demand(store, keys, event, self.now)
+            kept = set(pool.slots._protected) | {key for key in range(9) if pool.slots.num_pins(key)} | set(keys)
+            origin = s.Origin(request=request, deadline_ns=self.now + lead, position=lead % 3)
+            demand = self.scheduler.demand(store, keys, origin, self.now)
             left = resident - set(pool.slots.resident_keys)
             assert not left & kept or resident - kept <= left, "what is predicted stays while something else can leave"
             if demand.answer == "busy":
                 assert self.snapshot() == before, "a busy demand changes nothing"
-                assert self.num_free_for(store, keys, resident) < len([key for key in keys if key not in before[store]])
+                assert self.num_free_for(store, keys, resident) < len([key for key in keys if key not in before[store]]), (
+                    "a demand is busy only where slots are too few"
+                )
                 return
             assert set(demand.hits) == set(keys) & resident, "hits are what was resident"
             assert set(demand.hits) <= pool.slots.resident_keys, "hits are protected before anything is admitted"
             assert set(demand.joined) == {key for key in keys if key in known}, "one ticket an identity"
-            assert set(demand.hits) | set(demand.joined) | set(demand.misses) == set(keys) == set(demand.slots)
+            assert set(demand.hits) | set(demand.joined) | set(demand.misses) == set(keys) == set(demand.slots), (
+                "every key of a demand has a slot and one place"
+            )
             for key in (*demand.joined, *demand.misses):
                 ticket = demand.tickets[key]
                 assert ticket is known.get(key, ticket), "a second demand joins"
@@ -142,31 +167,36 @@ def build_machine(s):
             prediction = self.scheduler.prefetch(
                 store,
                 [s.PredictedKey(key) for key in keys],
-                s.Event(request=request, deadline_ns=deadline_ns, position=lead % 3),
+                s.Origin(request=request, deadline_ns=deadline_ns, position=lead % 3),
                 self.now,
                 priority=s.Priority(priority),
                 generation=generation,
             )
             if old or lent:
                 assert self.snapshot() == before, "a prediction of a dead generation, or while slots are lent, plans nothing"
-                assert prediction.answer == "busy"
+                assert prediction.answer == "busy", "a refused prediction is busy"
                 return
             for ticket in prediction.tickets:
-                assert ticket.demanded or (ticket.priority <= priority and ticket.deadline_ns <= deadline_ns)
+                urgent = ticket.priority <= priority and ticket.deadline_ns <= deadline_ns
+                assert ticket.demanded or urgent, "a second prediction raises the priority"
             planned = [ticket for ticket in prediction.tickets if ticket not in before[store, "tickets"]]
             assert not planned or waited < BOUND, "a full queue answers busy"
-            assert not set(prediction.refused) & {ticket.key for ticket in prediction.tickets}
-            assert all(self.scheduler.pools[store].tickets.get(key) is None for key in prediction.refused)
+            assert not set(prediction.refused) & {ticket.key for ticket in prediction.tickets}, "a refused key has no ticket"
+            assert all(self.scheduler.pools[store].tickets.get(key) is None for key in prediction.refused), (
+                "a refused key has no ticket"
+            )
 
         @rule(taken=st.integers(0, 2), step=st.integers(0, 60))
         def issue(self, taken, step):
             self.now += step
             orders = self.scheduler.issue(self.now)
-            assert [order.priority for order in orders] == sorted(order.priority for order in orders)
+            assert [order.priority for order in orders] == sorted(order.priority for order in orders), (
+                "the most urgent read is first"
+            )
             for order in orders:
                 self.check_order(order)
                 self.flying[order.number] = order
-            self.check_lanes()
+            self.check_limits()
             self.check_precedence(orders)
             for order in orders[taken:]:
                 del self.flying[order.number]
@@ -223,10 +253,11 @@ def build_machine(s):
             gives_up = not demanded or tries >= MAX_ATTEMPTS
             assert (ticket.state == s.TicketState.FAILED) == gives_up, "retried a bounded number of times, if demanded"
             if gives_up:
-                assert self.scheduler.pools[ticket.store].slots.slot_of(ticket.key) is None
-                assert all(demand.error is error for demand in holders)
+                assert self.scheduler.pools[ticket.store].slots.slot_of(ticket.key) is None, "a failed key has no slot"
+                assert all(demand.error is error for demand in holders), "the demands of a failed ticket carry its error"
             for demand in self.demands:
-                assert demand.error is None or any(t.state == s.TicketState.FAILED for t in demand.tickets.values())
+                failed = any(t.state == s.TicketState.FAILED for t in demand.tickets.values())
+                assert demand.error is None or failed, "a failure is its requests' alone"
 
         @rule(pick=picks, drop=st.booleans())
         def release(self, pick, drop=False):
@@ -236,11 +267,11 @@ def build_machine(s):
             slots = self.scheduler.pools[demand.store].slots
             keys = list(demand.slots)[: 1 + pick % 3] if drop else []
             held = {key for key in keys if any(d.store == demand.store and key in d.slots for d in self.demands)}
-            assert self.scheduler.release(demand, drop=keys)
+            assert self.scheduler.release(demand, drop=keys), "an open demand can be released"
             assert {key for key in keys if slots.slot_of(key) is not None} == held, "what is dropped leaves, unless it is held"
             before = self.snapshot()
             assert not self.scheduler.release(demand, drop=keys), "released exactly once"
-            assert self.snapshot() == before
+            assert self.snapshot() == before, "a second release changes nothing"
 
         @rule(store=stores, count=st.integers(1, 3))
         def lend(self, store, count):
@@ -250,22 +281,26 @@ def build_machine(s):
                 self.scheduler.take_back(store)
                 return
             first = pool.slots.num_slots - count
-            leased = {key: pool.slots.slot_of(key) for key in range(9) if pool.slots.leases(key)}
+            pinned = {key: pool.slots.slot_of(key) for key in range(9) if pool.slots.num_pins(key)}
             before = set(pool.slots.resident_keys)
             loan = self.scheduler.lend(store, count)
             assert not [ticket for ticket in pool.tickets.values() if not ticket.demanded], "a loan ends predictions"
             if loan is None:
                 assert set(pool.slots.resident_keys) == before, "a loan that can't be had evicts nothing"
                 return
-            assert list(loan.slots) == list(range(first, first + count))
+            assert list(loan.slots) == list(range(first, first + count)), "the last slots are lent"
             memory = self.memory[store]
             for old, new in loan.moves.values():
                 memory[new] = dict(memory[old])
             for slot in loan.slots:
                 memory[slot] = dict.fromkeys(BITS[store])
-            assert before - set(pool.slots.resident_keys) == set(loan.evicted)
-            assert all(pool.slots.slot_of(key) == slot < first for key, slot in leased.items() if pool.slots.leases(key))
-            assert not [order for order in self.flying.values() if order.ticket.store == store and order.slot >= first]
+            assert before - set(pool.slots.resident_keys) == set(loan.evicted), "a loan tells what it evicted"
+            assert all(pool.slots.slot_of(key) == slot < first for key, slot in pinned.items() if pool.slots.num_pins(key)), (
+                "a pinned slot is not lent"
+            )
+            assert not [order for order in self.flying.values() if order.ticket.store == store and order.slot >= first], (
+                "a slot that drains is not lent"
+            )
 
         @rule(
             kind=st.sampled_from(["cancel", "cancel_ticket", "expire", "hang", "reject"]),
@@ -288,30 +323,32 @@ def build_machine(s):
                     self.expire(HANG_NS)
 
         def cancel(self, request):
-            mine = [demand for demand in self.demands if demand.event.request == request]
+            mine = [demand for demand in self.demands if demand.origin.request == request]
             generation = self.scheduler.generation(request)
-            assert self.scheduler.cancel(request) == len(mine)
-            self.demands = [demand for demand in self.demands if demand.event.request != request]
+            assert self.scheduler.cancel(request) == len(mine), "a cancel ends each demand of its request"
+            self.demands = [demand for demand in self.demands if demand.origin.request != request]
             before = self.snapshot()
             assert self.scheduler.cancel(request) == 0, "cancelled exactly once"
-            assert self.snapshot() == before
-            assert self.scheduler.generation(request) == generation + 2
+            assert self.snapshot() == before, "a second cancel changes nothing"
+            assert self.scheduler.generation(request) == generation + 2, "a cancel ends the generation"
             for pool in self.scheduler.pools.values():
-                assert not [t for t in pool.tickets.values() if not t.demanded and request in t.predictors]
+                assert not [t for t in pool.tickets.values() if not t.demanded and request in t.predictors], (
+                    "a cancelled request predicts nothing"
+                )
 
         def cancel_ticket(self, store, pick):
             tickets = list(self.scheduler.pools[store].tickets.values())
             if tickets:
                 ticket = tickets[pick % len(tickets)]
-                assert self.scheduler.cancel_ticket(ticket) != ticket.demanded
-                assert ticket.final != ticket.demanded
+                assert self.scheduler.cancel_ticket(ticket) != ticket.demanded, "what is demanded is not given up"
+                assert ticket.final != ticket.demanded, "a ticket that is given up is final"
 
         def reject(self, request, position):
             before = {t: t.priority for pool in self.scheduler.pools.values() for t in pool.tickets.values()}
             demoted = self.scheduler.reject(request, position)
             for ticket, priority in before.items():
-                rejected = ticket.predictors == {request} and ticket.event.position >= position and not ticket.issued
-                assert rejected == (ticket in demoted)
+                rejected = ticket.predictors == {request} and ticket.origin.position >= position and not ticket.issued
+                assert rejected == (ticket in demoted), "exactly the rejected predictions are demoted"
                 assert ticket.priority == (s.Priority.P3 if rejected else priority), "a rejected suffix waits behind all else"
 
         def expire(self, late_ns):
@@ -320,7 +357,7 @@ def build_machine(s):
             for order in self.flying.values():
                 if self.now - order.issue_ns >= HANG_NS:
                     assert order.ticket.final, "a read that hangs is given up"
-            assert all(ticket.final for ticket in hung)
+            assert all(ticket.final for ticket in hung), "what hangs is final"
 
         @rule(pick=picks, components=st.sampled_from([-1, 3, 4]))
         def wait(self, pick, components):
@@ -343,43 +380,43 @@ def build_machine(s):
         def every_slot_is_accounted_for(self):
             for pool in self.scheduler.pools.values():
                 held = sum(pool.slots.slot_of(key) is not None for key in range(9))
-                assert pool.slots.num_free + pool.slots.num_draining + held == pool.slots.capacity
-                assert pool.slots.capacity + pool.slots.num_lent == pool.slots.num_slots
+                assert pool.slots.num_free + pool.slots.num_draining + held == pool.slots.capacity, "every slot is accounted for"
+                assert pool.slots.capacity + pool.slots.num_lent == pool.slots.num_slots, "every slot is in use or lent"
 
         @invariant()
-        def leases_are_those_of_open_demands_and_reads(self):
+        def pins_are_those_of_open_demands_and_reads(self):
             for name, pool in self.scheduler.pools.items():
                 for key in range(9):
                     holders = sum(d.store == name and key in d.slots for d in self.demands)
                     filling = key in pool.tickets and pool.tickets[key].slot >= 0
-                    assert pool.slots.leases(key) == holders + filling
+                    assert pool.slots.num_pins(key) == holders + filling, "pins are those of open demands and reads"
 
         @invariant()
-        def leased_bytes_are_untouched(self):
+        def pinned_bytes_are_untouched(self):
             for demand in self.demands:
                 for key, slot in demand.slots.items():
-                    assert self.scheduler.pools[demand.store].slots.slot_of(key) == slot
+                    assert self.scheduler.pools[demand.store].slots.slot_of(key) == slot, "a pinned key left its slot"
                     ticket = demand.tickets.get(key)
                     for bit in BITS[demand.store]:
                         if ticket is None or self.arrived.get(ticket, 0) & bit:
-                            assert self.memory[demand.store][slot][bit] == key, "a leased slot was overwritten"
+                            assert self.memory[demand.store][slot][bit] == key, "a pinned slot was overwritten"
 
         @invariant()
         def resident_bytes_are_whole(self):
             for name, pool in self.scheduler.pools.items():
                 for key in pool.slots.resident_keys:
-                    assert set(self.memory[name][pool.slots.slot(key)].values()) == {key}
+                    assert set(self.memory[name][pool.slots.slot(key)].values()) == {key}, "resident bytes are whole"
 
         @invariant()
         def tickets_end_once(self):
             assert len(self.finals) == len(set(self.finals)), "a ticket ended twice"
-            assert all(ticket.final for ticket in self.finals)
+            assert all(ticket.final for ticket in self.finals), "only final tickets are told"
             for pool in self.scheduler.pools.values():
                 live = [*pool.tickets.values(), *pool.unused.values()]
-                assert not any(ticket.final for ticket in live)
+                assert not any(ticket.final for ticket in live), "a final ticket is gone"
                 self.seen.update(dict.fromkeys(live))
             ended = {ticket for ticket in self.seen if ticket.final}
-            assert ended <= set(self.finals)
+            assert ended <= set(self.finals), "every end is told"
 
         @invariant()
         def predictions_are_no_use(self):
@@ -392,7 +429,7 @@ def build_machine(s):
         def predictions_that_wait_hold_no_slot(self):
             for pool in self.scheduler.pools.values():
                 for ticket in pool.tickets.values():
-                    assert ticket.demanded or ticket.issued or ticket.slot < 0
+                    assert ticket.demanded or ticket.issued or ticket.slot < 0, "a prediction that waits holds no slot"
 
         def teardown(self):
             for request in range(NUM_REQUESTS):
@@ -409,14 +446,18 @@ def build_machine(s):
             for request in range(NUM_REQUESTS):
                 self.scheduler.finish(request)
             assert all(ticket.final for ticket in self.seen), "every ticket ends"
-            traffic = self.scheduler.traffic
-            assert (traffic.num_flying, len(traffic.queue)) == (0, 0)
-            assert [traffic.lanes.use(priority) for priority in s.Priority] == [(0, 0, 0)] * 4
+            reads = self.scheduler.reads
+            assert (reads.num_in_flight, len(reads.queue)) == (0, 0), "no read is left"
+            assert [reads.in_flight.use(priority) for priority in s.Priority] == [(0, 0, 0)] * 4, "no budget is left in use"
             for pool in self.scheduler.pools.values():
-                assert pool.slots.num_free + len(pool.slots.resident_keys) == pool.slots.num_slots
-                assert pool.slots.num_available == pool.slots.num_slots
+                assert pool.slots.num_free + len(pool.slots.resident_keys) == pool.slots.num_slots, (
+                    "every slot is free or resident in the end"
+                )
+                assert pool.slots.num_available == pool.slots.num_slots, "every slot is available in the end"
                 counters = pool.counters
-                assert counters.demand_bytes + counters.wasted_bytes == counters.exact_bytes + counters.predicted_bytes
+                assert counters.demand_bytes + counters.wasted_bytes == counters.exact_bytes + counters.predicted_bytes, (
+                    "bytes add up"
+                )
 
         # ---- the model ---------------------------------------------------------------------------------------------
 
@@ -427,18 +468,18 @@ def build_machine(s):
             state = {}
             for name, pool in self.scheduler.pools.items():
                 state[name] = {
-                    key: (pool.slots.slot_of(key), pool.slots.leases(key), pool.slots.is_resident(key))
+                    key: (pool.slots.slot_of(key), pool.slots.num_pins(key), pool.slots.is_resident(key))
                     for key in range(9)
                     if pool.slots.slot_of(key) is not None
                 }
                 state[name, "policy"] = list(pool.slots.policy.keys)
-                state[name, "tickets"] = {t: (t.state, t.priority, t.deadline_ns, t.leases) for t in pool.tickets.values()}
+                state[name, "tickets"] = {t: (t.state, t.priority, t.deadline_ns, t.num_pins) for t in pool.tickets.values()}
             return state
 
         def num_free_for(self, store, keys, resident):
-            """Slots that nobody needs: neither this event nor a lease nor a read."""
+            """Slots that nobody needs: neither this demand nor a pin nor a read."""
             slots = self.scheduler.pools[store].slots
-            return slots.num_free + sum(not slots.leases(key) and key not in keys for key in resident)
+            return slots.num_free + sum(not slots.num_pins(key) and key not in keys for key in resident)
 
         def waiting(self, priority):
             """Reads that are wanted and not at the reader, from what the model knows."""
@@ -454,7 +495,7 @@ def build_machine(s):
         def check_order(self, order):
             ticket = order.ticket
             assert ticket.demanded or ticket.issue_ns < self.now or ticket.deadline_ns >= self.now, "read past its deadline"
-            assert self.scheduler.pools[ticket.store].slots.slot_of(ticket.key) == order.slot
+            assert self.scheduler.pools[ticket.store].slots.slot_of(ticket.key) == order.slot, "a read has the slot of its key"
             assert order.slot < self.scheduler.pools[ticket.store].slots.capacity, "a read into a lent slot"
             for other in self.flying.values():
                 if other.ticket.store == ticket.store and other.slot == order.slot:
@@ -466,27 +507,29 @@ def build_machine(s):
                 if order.bits & bit:
                     self.memory[ticket.store][order.slot][bit] = None
 
-        def check_lanes(self):
+        def check_limits(self):
             flying = list(self.flying.values())
-            for lane, depth in DEPTH.items():
-                assert sum(order.lane == lane for order in flying) <= depth
-            for priority, budget in self.scheduler.config.lanes.budgets.items():
+            for queue, depth in DEPTH.items():
+                assert sum(order.queue == queue for order in flying) <= depth, "a queue keeps its depth"
+            for priority, budget in self.scheduler.config.limits.budgets.items():
                 below = [order for order in flying if order.ticket.priority >= priority]
                 filling = {order.ticket for order in below if not order.ticket.final}
-                assert sum(order.num_bytes for order in below) <= budget.num_bytes
-                assert len(below) <= budget.lanes
-                assert len(filling) <= budget.slots
+                assert sum(order.num_bytes for order in below) <= budget.num_bytes, "a budget of bytes"
+                assert len(below) <= budget.reads, "a budget of reads"
+                assert len(filling) <= budget.slots, "a budget of slots"
 
         def check_precedence(self, orders):
-            """No class overtakes a more urgent one; what is exact goes as long as its own lane has room."""
+            """No class overtakes a more urgent one; what is exact starts as long as its own queue has room."""
             least = max((order.priority for order in orders), default=s.Priority.P0)
             for priority in s.Priority:
                 if priority < least:
                     assert not self.waiting(priority), f"{least!r} went while {priority!r} waits"
             if least == s.Priority.P3:
                 assert all(order.priority == s.Priority.P3 for order in self.flying.values()), "P3 beside other reads"
-            for lane, depth in DEPTH.items():
-                if sum(order.lane == lane for order in self.flying.values()) < depth:
-                    assert not [ticket for ticket, _ in self.waiting(s.Priority.P0) if ticket.store == lane]
+            for queue, depth in DEPTH.items():
+                if sum(order.queue == queue for order in self.flying.values()) < depth:
+                    assert not [ticket for ticket, _ in self.waiting(s.Priority.P0) if ticket.store == queue], (
+                        "what is exact starts while its queue has room"
+                    )
 
     return Tickets

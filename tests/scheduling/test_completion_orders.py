@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from workbench.policies.lru import Lru
-from workbench.scheduling import RECORD_BITS, Event, Pool, PredictedKey, Priority, Scheduler, SlotTable, TicketState
+from workbench.scheduling import RECORD_BITS, Origin, Pool, PredictedKey, Priority, Scheduler, SlotTable, TicketState
 
 
 def one_pool(num_slots, on_final=None):
@@ -21,10 +21,10 @@ def check_all_orders(num_records):
     """One event of `num_records` misses for each permutation; each is a later event of the same scheduler."""
     scheduler = one_pool(num_records)
     slots = scheduler.pools["expert"].slots
-    event = Event(request=0)
+    origin = Origin(request=0)
     for number, order in enumerate(itertools.permutations(range(num_records))):
         keys = range(number % 2 * num_records, (number % 2 + 1) * num_records)
-        demand = scheduler.demand("expert", keys, event, number)
+        demand = scheduler.demand("expert", keys, origin, number)
         numbers = [issued.number for issued in scheduler.issue(number)]
         waiting = list(demand.tickets.values())
         left = dict.fromkeys(waiting)
@@ -54,11 +54,11 @@ def run_tickets(scheduler, count, seed):
     planned = scheduler.pools["expert"].counters
     while planned.misses + planned.predicted < count:
         now_ns += 1
-        event = Event(request=rng.randrange(4), deadline_ns=now_ns + rng.randrange(50))
+        origin = Origin(request=rng.randrange(4), deadline_ns=now_ns + rng.randrange(50))
         if rng.random() < 0.5:
             predicted = [PredictedKey(key) for key in rng.sample(range(200), 4)]
-            scheduler.prefetch("expert", predicted, event, now_ns, priority=Priority(rng.randrange(1, 4)))
-        demand = scheduler.demand("expert", rng.sample(range(200), 4), event, now_ns)
+            scheduler.prefetch("expert", predicted, origin, now_ns, priority=Priority(rng.randrange(1, 4)))
+        demand = scheduler.demand("expert", rng.sample(range(200), 4), origin, now_ns)
         demands += [demand] if demand.open else []
         flying += [order.number for order in scheduler.issue(now_ns)]
         rng.shuffle(flying)
@@ -92,7 +92,7 @@ def test_ten_thousand_tickets_end_once_and_leave_nothing():
     assert min(counters.stale, counters.cancelled, counters.retries, counters.unused, counters.promoted) > 0
     slots = scheduler.pools["expert"].slots
     assert slots.num_available == slots.num_slots == slots.num_free + len(slots.resident_keys)
-    assert scheduler.traffic.num_flying == 0
+    assert scheduler.reads.num_in_flight == 0
 
 
 def test_memory_stays_flat():

@@ -5,8 +5,8 @@ from workbench.scheduling import (
     NEVER_NS,
     RECORD_BITS,
     Answer,
-    Event,
     Intent,
+    Origin,
     Outcome,
     PredictedKey,
     Priority,
@@ -29,12 +29,12 @@ def scheduler(rules, finals):
 
 
 def ask(scheduler, keys, request=0, store="expert", now_ns=0, **about):
-    return scheduler.demand(store, keys, Event(request=request, **about), now_ns)
+    return scheduler.demand(store, keys, Origin(request=request, **about), now_ns)
 
 
 def guess(scheduler, keys, request=0, store="expert", now_ns=0, priority=Priority.P1, **about):
     predicted = [PredictedKey(key) for key in keys]
-    return scheduler.prefetch(store, predicted, Event(request=request, **about), now_ns, priority=priority)
+    return scheduler.prefetch(store, predicted, Origin(request=request, **about), now_ns, priority=priority)
 
 
 def serve(scheduler, now_ns=0):
@@ -56,13 +56,13 @@ def test_a_missed_key_goes_through_its_life(scheduler, finals):
     assert demand.missing(32, [4], down.bits) == []
     assert demand.missing(32, [4], gate_up.bits) == [ticket]
     scheduler.on_ready(gate_up.number, ready_ns=40, now_ns=45)
-    assert (demand.missing(46), ticket.state) == ([], TicketState.LEASED)
+    assert (demand.missing(46), ticket.state) == ([], TicketState.PINNED)
     assert scheduler.release(demand)
     assert finals == [ticket]
     assert (ticket.state, ticket.outcome) == (TicketState.RELEASED, Outcome.USED_LATE)
     times = ticket.submit_ns, ticket.issue_ns, ticket.asked_ns, ticket.ready_ns, ticket.seen_ns, ticket.deadline_ns
     assert times == (10, 20, 21, 40, 45, 50)
-    assert (ticket.logical_bytes, ticket.physical_bytes, ticket.completion, ticket.event.layer) == (28, 30, 0, 2)
+    assert (ticket.logical_bytes, ticket.physical_bytes, ticket.completion, ticket.origin.layer) == (28, 30, 0, 2)
 
 
 def test_hits_need_no_ticket(scheduler):
@@ -80,7 +80,7 @@ def test_two_requests_share_one_read(scheduler):
     first, second = ask(scheduler, [3], request=0), ask(scheduler, [3], request=1)
     assert second.joined == [3]
     assert first.tickets[3] is second.tickets[3]
-    assert first.tickets[3].leases == 2
+    assert first.tickets[3].num_pins == 2
     assert len(scheduler.issue(0)) == 2
     scheduler.cancel(0)
     assert second.tickets[3].state == TicketState.IN_FLIGHT
@@ -249,11 +249,11 @@ def test_open_demands_keep_a_request_and_a_scheduler_from_ending(scheduler):
 
 def test_a_step_that_does_not_exist_is_refused(scheduler):
     ticket = ask(scheduler, [1]).tickets[1]
-    with pytest.raises(ValueError, match="can't go from queued to leased"):
-        ticket.move(TicketState.LEASED)
+    with pytest.raises(ValueError, match="can't go from queued to pinned"):
+        ticket.move(TicketState.PINNED)
 
 
 def test_defaults_hold_together():
     config = SchedulerConfig()
-    assert Scheduler([], config).traffic.num_flying == 0
-    assert Event(request=0).deadline_ns == NEVER_NS
+    assert Scheduler([], config).reads.num_in_flight == 0
+    assert Origin(request=0).deadline_ns == NEVER_NS

@@ -22,7 +22,7 @@ def test_too_few_slots_are_refused_with_both_figures():
 
 def test_admission_evicts_the_least_recent_unleased_key():
     table = filled(3, [1, 2, 3])
-    table.lease(1)
+    table.pin(1)
     assert table.admit([4]) == [2]
     assert table.slot_of(2) is None
     assert table.slot(4) != table.slot(1)
@@ -37,7 +37,7 @@ def test_a_slot_changes_generation_with_its_owner():
 
 def test_admission_is_all_or_nothing():
     table = filled(3, [1, 2, 3])
-    table.lease(1)
+    table.pin(1)
     with pytest.raises(ValueError, match="can't be admitted"):
         table.admit([4, 5, 6])
     assert table.resident_keys == {1, 2, 3}
@@ -76,7 +76,7 @@ def test_a_resident_key_is_not_discarded():
 
 def test_a_dropped_key_leaves_and_one_that_is_held_stays():
     table = filled(3, [1, 2])
-    table.lease(2)
+    table.pin(2)
     assert [table.drop(key) for key in (1, 2, 3)] == [True, False, False]
     assert (table.resident_keys, table.num_free) == ({2}, 2)
     assert 1 not in table.policy.evict(0, ())
@@ -85,7 +85,7 @@ def test_a_dropped_key_leaves_and_one_that_is_held_stays():
 def test_a_loan_takes_the_last_slots_and_moves_who_stays():
     table = filled(4, [1, 2, 3])
     assert [table.slot(key) for key in (1, 2, 3)] == [0, 1, 2]
-    table.lease(1)
+    table.pin(1)
     before = table.generation(2)
     loan = table.lend(2)
     assert (list(loan.slots), loan.moves, loan.evicted) == ([2, 3], {3: (2, 1)}, (2,))
@@ -101,9 +101,9 @@ def test_a_loan_takes_the_last_slots_and_moves_who_stays():
 
 def test_a_loan_waits_for_leases_and_for_reads_that_still_write():
     table = filled(3, [1, 2, 3])
-    table.lease(3)
+    table.pin(3)
     assert table.lend(1) is None
-    table.release(3)
+    table.unpin(3)
     table.drop(3)
     table.admit([4])
     slot, generation = table.begin_read(4)
@@ -124,6 +124,6 @@ def test_a_policy_that_names_a_leased_key_is_refused():
     for key in (1, 2):
         table.admit([key])
         table.publish(key, table.generation(table.slot(key)))
-    table.lease(1)
+    table.pin(1)
     with pytest.raises(ValueError, match="unprotected"):
         table.admit([3])

@@ -8,7 +8,7 @@ from workbench.policies import make
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
-from workbench.scheduling.ticket import Event
+from workbench.scheduling.ticket import Origin
 from workbench.simulate.replay import miss_counts
 
 EVENTS = st.lists(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True), max_size=60)
@@ -19,7 +19,7 @@ def live_misses(events, capacity, policy):
     scheduler = Scheduler([Pool(name="expert", digest="", slots=slots, sizes=lambda key, bits: (1, 1))])
     misses = []
     for now_ns, keys in enumerate(events):
-        demand = scheduler.demand("expert", keys, Event(request=0), now_ns)
+        demand = scheduler.demand("expert", keys, Origin(request=0), now_ns)
         for order in scheduler.issue(now_ns):
             scheduler.on_ready(order.number, ready_ns=now_ns, now_ns=now_ns)
         assert not demand.missing(now_ns)

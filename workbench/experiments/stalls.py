@@ -12,7 +12,7 @@ from workbench.analysis.workers import completed
 from workbench.config import Config
 from workbench.experiments.simulation import LoadedRoutes, TwinRunConfig, run_twin
 from workbench.paths import data_folder
-from workbench.scheduling.demand import WaveSize
+from workbench.scheduling.ticket import WaveSize
 from workbench.schema import EventLog
 from workbench.simulate.twin import TwinConfig
 

@@ -22,7 +22,7 @@ from workbench.paths import runs_folder
 from workbench.plugins import Plugin, short_name
 from workbench.prediction import PredictorSettings
 from workbench.progress import progress
-from workbench.scheduling.demand import WaveSize
+from workbench.scheduling.ticket import WaveSize
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.envelopes import load_envelope
 from workbench.schema.parquet import write_parquet

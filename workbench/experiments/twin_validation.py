@@ -23,7 +23,7 @@ from workbench.progress import progress
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.sampling import SamplingConfig
 from workbench.runtime.store_cache import cache_limits
-from workbench.scheduling.demand import WaveSize
+from workbench.scheduling.ticket import WaveSize
 from workbench.schema import Evidence, RunFolder, read_events
 from workbench.schema.envelopes import Envelope, in_proportion, load_envelope
 from workbench.schema.parquet import write_parquet

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from workbench.geometry import COMPONENTS
 from workbench.readers.base import Buffer, Checksum, Read
-from workbench.scheduling.queue import Order
+from workbench.scheduling.ticket import Order
 from workbench.stores.expert_major import ExpertStore
 from workbench.units import MIB, PAGE_BYTES, align_up
 
@@ -122,7 +122,7 @@ class ChunkSource:
             offset=low,
             num_bytes=window_bytes,
             into=self._memory.memory(self._place(order.slot), window_bytes),
-            lane=order.lane,
+            queue=order.queue,
             need_bytes=self.cut.lead_in + num_bytes,
             checksums=self._sums(layer, experts, low) if self._checksums else (),
         )

@@ -3,8 +3,7 @@
 from collections import ChainMap
 from collections.abc import Iterable, Sequence
 
-from workbench.scheduling.demand import Demand
-from workbench.scheduling.ticket import Event, Ticket
+from workbench.scheduling.ticket import Demand, Origin, Ticket
 
 
 class _Slots(ChainMap[int, int]):
@@ -44,9 +43,9 @@ class JointDemand:
         return self._demands[0].store
 
     @property
-    def event(self) -> Event:
+    def origin(self) -> Origin:
         """Of the first request that is left."""
-        return self._demands[0].event
+        return self._demands[0].origin
 
     @property
     def failures(self) -> list[Demand]:
@@ -55,7 +54,7 @@ class JointDemand:
 
     def leave(self, request: int) -> None:
         """A request failed or was cancelled: its demand no longer counts."""
-        self._demands = [demand for demand in self._demands if demand.event.request != request]
+        self._demands = [demand for demand in self._demands if demand.origin.request != request]
         self._chain()
 
     def have(self, keys: Iterable[int], components: int = -1) -> bool:

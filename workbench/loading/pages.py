@@ -9,9 +9,7 @@ import numpy as np
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.readers.base import Buffer, Checksum, Read
-from workbench.scheduling.demand import Demand
-from workbench.scheduling.queue import Order
-from workbench.scheduling.ticket import Event
+from workbench.scheduling.ticket import Demand, Order, Origin
 from workbench.stores.ple_pages import PleStore
 
 LAYER_SHIFT = 40
@@ -30,9 +28,9 @@ class PageSource:
     """Reads of n-gram pages. `stores` by layer index, `files` the reader's index of each."""
 
     def __init__(
-        self, stores: Mapping[int, PleStore], files: Mapping[int, int], memory: PageMemory, *, lane: str, checksums: bool
+        self, stores: Mapping[int, PleStore], files: Mapping[int, int], memory: PageMemory, *, queue: str, checksums: bool
     ) -> None:
-        self._stores, self._memory, self._lane, self._checksums = stores, memory, lane, checksums
+        self._stores, self._memory, self._queue, self._checksums = stores, memory, queue, checksums
         self._files = files
         self._layers = sorted(stores)
 
@@ -60,7 +58,7 @@ class PageSource:
             offset=extent.offset,
             num_bytes=extent.num_bytes,
             into=into,
-            lane=self._lane,
+            queue=self._queue,
             checksums=(Checksum(0, extent.num_bytes, store.page_crc32(page)),) if self._checksums else (),
         )
 
@@ -78,13 +76,13 @@ class PagePart:
 class PageLoad:
     """The pages of one layer of one pass, in parts of as many as the layer may hold; the first part may be demanded early."""
 
-    def __init__(self, transfer: Transfer, event: Event, parts: Sequence[PagePart], *, early: bool) -> None:
+    def __init__(self, transfer: Transfer, origin: Origin, parts: Sequence[PagePart], *, early: bool) -> None:
         """`early`: the first part is demanded now, where enough slots are free, else where the layer needs it."""
-        self._transfer, self._event, self._parts = transfer, event, parts
+        self._transfer, self._event, self._parts = transfer, origin, parts
         self._first: Demand | None = None
         if early and parts:
             asked_ns, part = transfer.clock.now_ns(), parts[0]
-            self._first = transfer.ask("ple", part.keys, event)
+            self._first = transfer.ask("ple", part.keys, origin)
             if self._first is not None:
                 transfer.recorder.demand(
                     self._first, part.keys, asked_ns, logical_bytes=part.logical_bytes, num_rows=part.num_rows

@@ -12,8 +12,7 @@ from workbench.errors import BadInput
 from workbench.loading.transfer import Transfer
 from workbench.prediction.base import Predictor, RouteShape
 from workbench.readers.clock import Clock
-from workbench.scheduling.demand import PredictedKey
-from workbench.scheduling.ticket import NEVER_NS, Event, Scope, Ticket
+from workbench.scheduling.ticket import NEVER_NS, Origin, PredictedKey, Scope, Ticket
 from workbench.schema.generated import GENERATION_PHASES
 
 Until = Callable[[int, int], int]
@@ -127,7 +126,7 @@ class Predicting:
         tokens_ahead = (layer + lead) // self._shape.num_layers
         transfer, now_ns = self._transfer, self._transfer.clock.now_ns()
         until_ns = self._until(layer, lead)
-        event = Event(
+        origin = Origin(
             request=scope.request,
             phase=scope.phase,
             layer=target,
@@ -135,7 +134,7 @@ class Predicting:
             deadline_ns=NEVER_NS if until_ns == NEVER_NS else now_ns + until_ns,
         )
         priority, name = self._predictor.priority, self._predictor.name
-        made = transfer.prefetch("expert", keys, event, priority, name)
-        budget = transfer.scheduler.config.lanes.budgets[priority]
-        transfer.recorder.prediction(event, name, len(keys), made, priority, budget, now_ns)
-        self._waiting.setdefault(scope.request, []).append((event.place, made.tickets))
+        made = transfer.prefetch("expert", keys, origin, priority, name)
+        budget = transfer.scheduler.config.limits.budgets[priority]
+        transfer.recorder.prediction(origin, name, len(keys), made, priority, budget, now_ns)
+        self._waiting.setdefault(scope.request, []).append((origin.place, made.tickets))

@@ -4,9 +4,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from workbench.loading.joint import JointDemand
-from workbench.scheduling.demand import Demand, Prediction
-from workbench.scheduling.lanes import Budget
-from workbench.scheduling.ticket import NEVER_NS, Event, Intent, Outcome, Priority, Ticket
+from workbench.scheduling.limits import Budget
+from workbench.scheduling.ticket import NEVER_NS, Demand, Intent, Origin, Outcome, Prediction, Priority, Ticket
 from workbench.schema import EventLog, fingerprint
 
 _OWNERS = {"layer": "expert"}
@@ -23,45 +22,45 @@ class Recorder:
     def __init__(self, log: EventLog) -> None:
         self.log = log
 
-    def mark(self, store: str, name: str, value: float, event: Event, now_ns: int) -> None:
+    def mark(self, store: str, name: str, value: float, origin: Origin, now_ns: int) -> None:
         """A figure of one event."""
-        self.log.append_values(_MARK_COLUMNS, (*_about(event, now_ns, "mark", store), name, float(value)))
+        self.log.append_values(_MARK_COLUMNS, (*_about(origin, now_ns, "mark", store), name, float(value)))
 
     def wave(self, demand: Demand | JointDemand, name: str, start_ns: int, ready_ns: int, *, count: int) -> None:
         """Compute takes `name` (gate_up or down) of `count` records, demanded at `start_ns` and there at `ready_ns`."""
-        about, duration_ns = _about(demand.event, start_ns, "wave", demand.store), max(0, ready_ns - start_ns)
+        about, duration_ns = _about(demand.origin, start_ns, "wave", demand.store), max(0, ready_ns - start_ns)
         self.log.append_values(_WAVE_COLUMNS, (*about, name, count, duration_ns))
 
     def demand(self, demand: Demand, keys: Sequence[int], now_ns: int, *, logical_bytes: int, num_rows: int | None) -> None:
         """An event asked for `keys`."""
-        about = _about(demand.event, now_ns, "demand", demand.store)
+        about = _about(demand.origin, now_ns, "demand", demand.store)
         identity = fingerprint(keys) if demand.store == "expert" else None
         counts = len(demand.hits), len(demand.joined), len(demand.misses)
         self.log.append_values(_DEMAND_COLUMNS, (*about, identity, *counts, logical_bytes, num_rows))
 
     def prediction(
-        self, event: Event, predictor: str, num_keys: int, made: Prediction, priority: Priority, budget: Budget, now_ns: int
+        self, origin: Origin, predictor: str, num_keys: int, made: Prediction, priority: Priority, budget: Budget, now_ns: int
     ) -> None:
         """A predictor named `num_keys` keys for an event; what became of them, and the budget of their class."""
-        about, deadline_ns = _about(event, now_ns, "predict", "expert"), _or_none(event.deadline_ns)
+        about, deadline_ns = _about(origin, now_ns, "predict", "expert"), _or_none(origin.deadline_ns)
         counts = len(made.protected), len(made.tickets) - made.num_planned, made.num_planned, len(made.refused)
-        most = budget.num_bytes, budget.slots, budget.lanes
+        most = budget.num_bytes, budget.slots, budget.reads
         values = (*about, predictor, int(priority), float(num_keys), deadline_ns, *counts, *most)
         self.log.append_values(_PREDICT_COLUMNS, values)
 
     def wait(self, demand: Demand | JointDemand, start_ns: int, end_ns: int, *, guarded: int, consumed: int) -> None:
         """Compute stood still for `guarded` keys, of which its next stage uses `consumed`."""
-        about = _about(demand.event, start_ns, "wait", owner_of(demand.store))
+        about = _about(demand.origin, start_ns, "wait", owner_of(demand.store))
         self.log.append_values(_WAIT_COLUMNS, (*about, guarded, consumed, end_ns - start_ns))
 
-    def union(self, event: Event, keys: Sequence[int], now_ns: int, *, hits: int, joined: int, logical_bytes: int) -> None:
+    def union(self, origin: Origin, keys: Sequence[int], now_ns: int, *, hits: int, joined: int, logical_bytes: int) -> None:
         """A router chose `keys` of a layer that passes through whole: so many records were there, so many on their way."""
-        about, counts = _about(event, now_ns, "demand", "expert"), (hits, joined, len(keys) - hits - joined)
+        about, counts = _about(origin, now_ns, "demand", "expert"), (hits, joined, len(keys) - hits - joined)
         self.log.append_values(_DEMAND_COLUMNS, (*about, fingerprint(keys), *counts, logical_bytes, None))
 
-    def rejected(self, event: Event, store: str, num_rows: int, num_bytes: int, now_ns: int) -> None:
+    def rejected(self, origin: Origin, store: str, num_rows: int, num_bytes: int, now_ns: int) -> None:
         """Rows of a block from the event's position on were dropped; `num_bytes` were read for them alone."""
-        about = _about(event, now_ns, "rejected", store)
+        about = _about(origin, now_ns, "rejected", store)
         self.log.append_values(_REJECTED_COLUMNS, (*about, float(num_rows), num_bytes))
 
     def chunk(self, ticket: Ticket, keys: Sequence[int], used: Collection[int]) -> None:
@@ -92,7 +91,7 @@ class Recorder:
 
     def _values(self, ticket: Ticket) -> tuple[Any, ...]:
         """Everything that a ticket tells (DESIGN.md section 6.1), by `_TICKET_COLUMNS`."""
-        event, ready_ns, asked_ns, deadline_ns = ticket.event, ticket.ready_ns, ticket.asked_ns, ticket.deadline_ns
+        origin, ready_ns, asked_ns, deadline_ns = ticket.origin, ticket.ready_ns, ticket.asked_ns, ticket.deadline_ns
         is_ready, first_ns = ready_ns != NEVER_NS, deadline_ns if deadline_ns < asked_ns else asked_ns
         return (
             ticket.issue_ns,
@@ -100,10 +99,10 @@ class Recorder:
             ticket.store,
             ticket.digest or None,
             ticket.key,
-            event.request,
-            event.phase,
-            event.position if event.position >= 0 else None,
-            event.layer,
+            origin.request,
+            origin.phase,
+            origin.position if origin.position >= 0 else None,
+            origin.layer,
             ticket.token_mask,
             ticket.generation,
             ticket.owner,
@@ -148,9 +147,9 @@ _TICKET_COLUMNS = (
 )  # fmt: skip
 
 
-def _about(event: Event, t_ns: int, kind: str, store: str) -> tuple[Any, ...]:
+def _about(origin: Origin, t_ns: int, kind: str, store: str) -> tuple[Any, ...]:
     """What each event tells, by `_COLUMNS`."""
-    return t_ns, kind, event.request, event.phase, event.layer, event.position, store
+    return t_ns, kind, origin.request, origin.phase, origin.layer, origin.position, store
 
 
 def _or_none(time_ns: int) -> int | None:

@@ -7,7 +7,7 @@ from typing import Protocol
 from workbench.geometry import COMPONENTS
 from workbench.readers.base import Buffer, Checksum, Read
 from workbench.scheduling.pool import RECORD_BITS
-from workbench.scheduling.queue import Order
+from workbench.scheduling.ticket import Order
 from workbench.stores.expert_major import ExpertStore
 from workbench.stores.extents import Extent
 from workbench.units import PAGE_BYTES, align_down, align_up
@@ -84,7 +84,7 @@ class RecordSource:
             offset=low,
             num_bytes=high - low,
             into=self._memory.window(order.slot, high - base)[low - base :],
-            lane=order.lane,
+            queue=order.queue,
             need_bytes=start + span.end - low,
             checksums=self._sums(order, span, start - low) if self._checksums else (),
             # gate+up with down in one call would come as late as a whole record

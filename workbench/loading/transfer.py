@@ -13,11 +13,9 @@ from workbench.loading.recorder import Recorder, owner_of
 from workbench.loading.wait import Loading, T, Wait, first_over, no_pieces
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock, left_s
-from workbench.scheduling.demand import Answer, Demand, PredictedKey, Prediction
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS
-from workbench.scheduling.queue import Order
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import Event, Priority
+from workbench.scheduling.ticket import Answer, Demand, Order, Origin, PredictedKey, Prediction, Priority
 from workbench.schema import EventLog
 from workbench.units import NS_PER_S
 
@@ -52,7 +50,7 @@ class Transfer:
         sources: Mapping[str, Source],
         log: EventLog,
         clock: Clock,
-        drain: Callable[[Event], None],
+        drain: Callable[[Origin], None],
         *,
         notes_waves: bool = True,
     ) -> None:
@@ -65,7 +63,7 @@ class Transfer:
         self.recorder = Recorder(log)
         self.changes = 0
         """Completions and releases so far: a demand that found no slots is tried again when this has changed."""
-        self._queue = scheduler.traffic.queue
+        self._queue = scheduler.reads.queue
         self._reader = reader
         self._sources = sources
         self._drain, self._notes_waves = drain, notes_waves
@@ -77,23 +75,23 @@ class Transfer:
     # ---- asking -------------------------------------------------------------------------------------------------------
 
     def load(
-        self, store: str, keys: Sequence[int], event: Event, *, logical_bytes: int, num_rows: int | None = None
+        self, store: str, keys: Sequence[int], origin: Origin, *, logical_bytes: int, num_rows: int | None = None
     ) -> Loading[Demand]:
         """Demands the exact keys of one event and submits the reads that it needs; waits while too many slots are held.
 
         `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
         """
         asked_ns = self.clock.now_ns()
-        while (demand := self.ask(store, keys, event)) is None:
+        while (demand := self.ask(store, keys, origin)) is None:
             yield self.slots_wait()
         self.recorder.demand(demand, keys, asked_ns, logical_bytes=logical_bytes, num_rows=num_rows)
         return demand
 
-    def ask(self, store: str, keys: Sequence[int], event: Event) -> Demand | None:
+    def ask(self, store: str, keys: Sequence[int], origin: Origin) -> Demand | None:
         """Demands the keys if slots for all of them are free, and logs nothing; None while too many slots are held."""
         # reads that have completed are hits; their places at the disk go to this demand before they go to predictions
         landed = self._land_all(0.0) if self.num_in_flight else 0
-        demand = self.scheduler.demand(store, keys, event, self.clock.now_ns())
+        demand = self.scheduler.demand(store, keys, origin, self.clock.now_ns())
         if landed or demand.misses or demand.joined:
             self.pump()
         return None if demand.answer is Answer.BUSY else demand
@@ -103,9 +101,11 @@ class Transfer:
         before = self.changes
         return Wait(None, lambda: [self.changes] if self.changes != before else None)
 
-    def prefetch(self, store: str, keys: Sequence[PredictedKey], event: Event, priority: Priority, predictor: str) -> Prediction:
+    def prefetch(
+        self, store: str, keys: Sequence[PredictedKey], origin: Origin, priority: Priority, predictor: str
+    ) -> Prediction:
         """Predicted keys, best first; submits what may go now."""
-        prediction = self.scheduler.prefetch(store, keys, event, self.clock.now_ns(), priority=priority, predictor=predictor)
+        prediction = self.scheduler.prefetch(store, keys, origin, self.clock.now_ns(), priority=priority, predictor=predictor)
         self.pump()
         return prediction
 
@@ -119,9 +119,9 @@ class Transfer:
         self.changes += 1
         self.scheduler.cancel(request)
 
-    def mark(self, store: str, name: str, value: float, event: Event) -> None:
+    def mark(self, store: str, name: str, value: float, origin: Origin) -> None:
         """Notes a figure of the pass under way."""
-        self.recorder.mark(store, name, value, event, self.clock.now_ns())
+        self.recorder.mark(store, name, value, origin, self.clock.now_ns())
 
     # ---- reads --------------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Transfer:
     @property
     def num_in_flight(self) -> int:
         """Reads at the reader."""
-        return self.scheduler.traffic.num_flying
+        return self.scheduler.reads.num_in_flight
 
     # ---- waiting ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Transfer:
             return
         clock = self.clock
         before_ns = clock.now_ns()
-        self._drain(exact[0].event)
+        self._drain(exact[0].origin)
         start_ns, over = clock.now_ns(), None
         if start_ns > before_ns:
             # what completed while the device was still busy was not waited for
@@ -267,7 +267,7 @@ class Transfer:
         return len(done)
 
     def _land(self, completion: Completion) -> None:
-        order = self.scheduler.traffic.order(completion.key)
+        order = self.scheduler.reads.order(completion.key)
         order.ticket.read_calls += 1 / completion.together
         if completion.error is not None:
             self.scheduler.on_error(completion.key, completion.error)
@@ -280,5 +280,5 @@ class Transfer:
 
 def request_failed(demand: Demand) -> RequestFailed:
     """The error of a request whose demand can't be met."""
-    where = f"{demand.store} bytes of layer {demand.event.layer}"
+    where = f"{demand.store} bytes of layer {demand.origin.layer}"
     return RequestFailed(f"{where} could not be read: {demand.error}; `workbench verify` tells what else is damaged")

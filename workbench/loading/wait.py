@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from workbench.loading.joint import JointDemand
-from workbench.scheduling.demand import Demand
-from workbench.scheduling.ticket import Event
+from workbench.scheduling.ticket import Demand, Origin
 
 T = TypeVar("T")
 Loading = Generator["Wait", None, T]
@@ -47,11 +46,11 @@ class Wait:
         return self.demand.failures if self.demand is not None else []
 
     @property
-    def event(self) -> Event:
+    def origin(self) -> Origin:
         """Of the demand. Raises ValueError on a wait for slots."""
         if self.demand is None:
             raise ValueError("a wait for slots has no event")
-        return self.demand.event
+        return self.demand.origin
 
     def ask(self, now_ns: int) -> int:
         """Compute asks for the keys: reads that are still to complete."""

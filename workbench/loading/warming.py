@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from workbench.loading.transfer import Transfer
 from workbench.policies.hot_set import HotSet
-from workbench.scheduling.demand import PredictedKey
-from workbench.scheduling.ticket import Event, Priority
+from workbench.scheduling.ticket import Origin, PredictedKey, Priority
 
 NAME = "hot_set"
 """Name of the predictor in events."""
@@ -31,7 +30,7 @@ class Warming:
         transfer = self._transfer
         end_ns = transfer.clock.now_ns() + duration_ns
         absent = self._hot.missing(transfer.scheduler.pools["expert"].slots.resident_keys, self._most)
-        transfer.prefetch("expert", [PredictedKey(key) for key in absent], Event(request=request), Priority.P3, NAME)
+        transfer.prefetch("expert", [PredictedKey(key) for key in absent], Origin(request=request), Priority.P3, NAME)
         idle_until(transfer, end_ns)
 
 

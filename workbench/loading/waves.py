@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from workbench.loading.joint import JointDemand
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading, Wait
-from workbench.scheduling.demand import Demand, WaveSize
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS
+from workbench.scheduling.ticket import Demand, WaveSize
 
 
 class ExpertWork(Protocol):

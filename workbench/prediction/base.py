@@ -13,8 +13,7 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.plugins import short_name
-from workbench.scheduling.demand import PredictedKey
-from workbench.scheduling.ticket import Priority, Scope
+from workbench.scheduling.ticket import PredictedKey, Priority, Scope
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from workbench.config import Config
-from workbench.scheduling.lanes import SPECULATIVE, Budget
+from workbench.scheduling.limits import SPECULATIVE, Budget
 from workbench.scheduling.ticket import Priority
 from workbench.units import MIB
 
@@ -33,4 +33,4 @@ class ClassBudgets(Config):
     def by_class(self) -> dict[Priority, Budget]:
         """The budgets by class, in the scheduler's type."""
         made = zip(SPECULATIVE, (self.p1, self.p2, self.p3), strict=True)
-        return {priority: Budget(num_bytes=each.num_bytes, slots=each.slots, lanes=each.reads) for priority, each in made}
+        return {priority: Budget(num_bytes=each.num_bytes, slots=each.slots, reads=each.reads) for priority, each in made}

@@ -7,8 +7,7 @@ import numpy as np
 
 from workbench.prediction.base import Predictor, PredictorSettings, RouteShape
 from workbench.prediction.future import FutureRoutes, KnownRow
-from workbench.scheduling.demand import PredictedKey
-from workbench.scheduling.ticket import Priority, Scope
+from workbench.scheduling.ticket import PredictedKey, Priority, Scope
 
 
 class Nothing(Predictor):

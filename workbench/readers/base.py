@@ -44,7 +44,7 @@ class Read:
     num_bytes: int
     into: Buffer
     """Writable bytes, exactly `num_bytes` long; the reader writes there until the read is completed."""
-    lane: str = "expert"
+    queue: str = "expert"
     need_bytes: int = -1
     """Fewest bytes that make it good; -1: all."""
     checksums: tuple[Checksum, ...] = ()

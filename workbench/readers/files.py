@@ -101,7 +101,7 @@ def runs_of(reads: Sequence[Read], limit_bytes: int) -> list[list[Read]]:
 
 def _alike(run: Sequence[Read], read: Read) -> bool:
     first = run[0]
-    return first.file == read.file and first.lane == read.lane and not (first.alone or read.alone) and len(run) < MAX_RUN
+    return first.file == read.file and first.queue == read.queue and not (first.alone or read.alone) and len(run) < MAX_RUN
 
 
 def outcome(run: Sequence[Read], got: int, error: OSError | None) -> list[Completion]:

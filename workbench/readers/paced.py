@@ -18,7 +18,7 @@ class _Pace:
         self._disk, self._depth = disk, depth
         self._waiting: dict[str, deque[tuple[int, int]]] = {}
         self._flying: list[tuple[int, int, int, str]] = []
-        self._in_lane: dict[str, int] = {}
+        self._in_queue: dict[str, int] = {}
         self._order = itertools.count()
 
     @property
@@ -28,26 +28,26 @@ class _Pace:
 
     def submit(self, read: Read, now_ns: int) -> None:
         """A read is asked for; `advance` to this time first."""
-        lane = read.lane if self._depth is not None else ""
-        if self._depth is None or self._in_lane.get(lane, 0) < self._depth[lane]:
-            self._start(read.key, read.num_bytes, lane, now_ns)
+        queue = read.queue if self._depth is not None else ""
+        if self._depth is None or self._in_queue.get(queue, 0) < self._depth[queue]:
+            self._start(read.key, read.num_bytes, queue, now_ns)
         else:
-            self._waiting.setdefault(lane, deque()).append((read.key, read.num_bytes))
+            self._waiting.setdefault(queue, deque()).append((read.key, read.num_bytes))
 
     def advance(self, now_ns: int) -> list[tuple[int, int]]:
         """Key and time of the reads that are done by now; what waited for them takes off at these times."""
         done = []
         while self._flying and self._flying[0][0] <= now_ns:
-            due_ns, _, key, lane = heapq.heappop(self._flying)
-            self._in_lane[lane] -= 1
+            due_ns, _, key, queue = heapq.heappop(self._flying)
+            self._in_queue[queue] -= 1
             done.append((key, due_ns))
-            if waiting := self._waiting.get(lane):
-                self._start(*waiting.popleft(), lane, due_ns)
+            if waiting := self._waiting.get(queue):
+                self._start(*waiting.popleft(), queue, due_ns)
         return done
 
-    def _start(self, key: int, num_bytes: int, lane: str, start_ns: int) -> None:
-        self._in_lane[lane] = self._in_lane.get(lane, 0) + 1
-        heapq.heappush(self._flying, (self._disk.ready_ns(start_ns, num_bytes), next(self._order), key, lane))
+    def _start(self, key: int, num_bytes: int, queue: str, start_ns: int) -> None:
+        self._in_queue[queue] = self._in_queue.get(queue, 0) + 1
+        heapq.heappush(self._flying, (self._disk.ready_ns(start_ns, num_bytes), next(self._order), key, queue))
 
 
 class PacedReader(Reader):

@@ -30,7 +30,7 @@ class PreadConfig:
             raise ValueError(f"each lane needs at least one thread, got {dict(self.threads)}")
 
 
-class _Lane:
+class _Queue:
     """Queue of one lane; `ready` wakes its threads."""
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ class PreadReader(Reader):
     def __init__(self, config: PreadConfig | None = None) -> None:
         self.config = config or PreadConfig()
         self._files = FileTable(uncached=self.config.uncached)
-        self._lanes = {name: _Lane() for name in self.config.threads}
+        self._queues = {name: _Queue() for name in self.config.threads}
         self._done: deque[Completion] = deque()
         self._seen = threading.Condition()
         self._in_flight = 0
         self._threads = [
-            threading.Thread(target=self._serve, args=(lane,), name=f"pread-{name}-{i}", daemon=True)
-            for name, lane in self._lanes.items()
+            threading.Thread(target=self._serve, args=(queue,), name=f"pread-{name}-{i}", daemon=True)
+            for name, queue in self._queues.items()
             for i in range(self.config.threads[name])
         ]
         for thread in self._threads:
@@ -73,11 +73,11 @@ class PreadReader(Reader):
         for read in taken:
             read.submit_ns = now_ns
         runs = runs_of(taken, self.config.coalesce_bytes)
-        lanes = [self._lanes[run[0].lane] for run in runs]
-        for lane, run in zip(lanes, runs, strict=True):
-            with lane.ready:
-                lane.runs.append(run)
-                lane.ready.notify()
+        queues = [self._queues[run[0].queue] for run in runs]
+        for queue, run in zip(queues, runs, strict=True):
+            with queue.ready:
+                queue.runs.append(run)
+                queue.ready.notify()
         self._in_flight += len(taken)
         return len(taken)
 
@@ -93,11 +93,11 @@ class PreadReader(Reader):
 
     def close(self) -> None:
         """Drops queued reads, waits for those at the kernel, ends threads, closes files."""
-        for lane in self._lanes.values():
-            with lane.ready:
-                lane.closed = True
-                lane.runs.clear()
-                lane.ready.notify_all()
+        for queue in self._queues.values():
+            with queue.ready:
+                queue.closed = True
+                queue.runs.clear()
+                queue.ready.notify_all()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -105,13 +105,13 @@ class PreadReader(Reader):
         self._in_flight = 0
         self._files.close()
 
-    def _serve(self, lane: _Lane) -> None:
+    def _serve(self, queue: _Queue) -> None:
         while True:
-            with lane.ready:
-                lane.ready.wait_for(lambda: lane.runs or lane.closed)
-                if lane.closed:
+            with queue.ready:
+                queue.ready.wait_for(lambda: queue.runs or queue.closed)
+                if queue.closed:
                     return
-                run = lane.runs.popleft()
+                run = queue.runs.popleft()
             done = self._read_run(run)
             with self._seen:
                 self._done.extend(done)

@@ -68,7 +68,7 @@ class UringConfig:
             raise ValueError(f"each lane needs a depth of at least 1, all together {_MOST_ENTRIES}, got {dict(self.depth)}")
 
 
-class _Lane:
+class _Queue:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.waiting: deque[Read] = deque()
@@ -113,8 +113,8 @@ class UringReader(Reader):
             raise UnmetPrerequisite(f"no io_uring here: {refusal}; use the thread pool")
         self._ring = Ring(min(_MOST_ENTRIES, _CHAIN * sum(self.config.depth.values())) + 2)
         self._files = FileTable(uncached=self.config.uncached)
-        self._lanes = {name: _Lane(depth) for name, depth in self.config.depth.items()}
-        self._flights: dict[int, tuple[_Lane, list[Read], ctypes.Array | None]] = {}
+        self._queues = {name: _Queue(depth) for name, depth in self.config.depth.items()}
+        self._flights: dict[int, tuple[_Queue, list[Read], ctypes.Array | None]] = {}
         self._done: list[Completion] = []
         self._in_flight = self._at_kernel = self._checking = self._token = 0
         self._lock = threading.Lock()
@@ -141,11 +141,11 @@ class UringReader(Reader):
         now_ns = time.monotonic_ns()
         for read in taken:
             read.submit_ns = now_ns
-        lanes = [self._lanes[read.lane] for read in taken]
+        queues = [self._queues[read.queue] for read in taken]
         with self._lock:
             self._in_flight += len(taken)
-            for lane, read in zip(lanes, taken, strict=True):
-                lane.waiting.append(read)
+            for queue, read in zip(queues, taken, strict=True):
+                queue.waiting.append(read)
             self._fill()
         return len(taken)
 
@@ -183,10 +183,10 @@ class UringReader(Reader):
         if self._closed:
             return
         with self._lock:
-            for lane in self._lanes.values():
-                lane.waiting.clear()
-                lane.queued.clear()
-            while any(lane.flying for lane in self._lanes.values()):
+            for queue in self._queues.values():
+                queue.waiting.clear()
+                queue.queued.clear()
+            while any(queue.flying for queue in self._queues.values()):
                 self._sleep()
                 self._collect()
             self._flights.clear()
@@ -239,8 +239,8 @@ class UringReader(Reader):
                 self._await_signal()
                 continue
             if token >= LAST:
-                lane, run, _ = pop(token - LAST)
-                lane.flying -= 1
+                queue, run, _ = pop(token - LAST)
+                queue.flying -= 1
             else:
                 _, run, _ = pop(token)
             self._at_kernel -= 1
@@ -267,15 +267,15 @@ class UringReader(Reader):
         """Keeps the kernel supplied, up to each lane's depth: it gets the first entries before the next ones are made."""
         while True:
             self._hand_over()
-            hungry = [lane for lane in self._lanes.values() if lane.hungry]
+            hungry = [queue for queue in self._queues.values() if queue.hungry]
             if not hungry:
                 return
-            for lane in hungry:
-                block = [lane.waiting.popleft() for _ in range(min(_BLOCK, len(lane.waiting)))]
+            for queue in hungry:
+                block = [queue.waiting.popleft() for _ in range(min(_BLOCK, len(queue.waiting)))]
                 for run in runs_of(block, self.config.coalesce_bytes):
-                    self._prepare(lane, run)
+                    self._prepare(queue, run)
 
-    def _prepare(self, lane: _Lane, run: list[Read]) -> None:
+    def _prepare(self, queue: _Queue, run: list[Read]) -> None:
         """Makes the ring's entry ahead, while the disk is busy with others, so that it goes at once when its turn comes."""
         first, vector = run[0], None
         self._token = token = self._token + 1
@@ -288,17 +288,17 @@ class UringReader(Reader):
             vector = (_Iovec * len(run))(*(_Iovec(_address(_byte(read.into)), read.num_bytes) for read in run))
             made = entry(OP_READV, token, descriptor, first.offset, _address(vector), len(run), flags)
         # the kernel writes into the reads' memory and reads the vector, so both stay referenced here
-        self._flights[token] = lane, run, vector
-        lane.queued.append((made, num_bytes))
+        self._flights[token] = queue, run, vector
+        queue.queued.append((made, num_bytes))
 
     def _hand_over(self) -> None:
         """Gives the kernel what is ready to go."""
         # one entry stays free for the signal
         room = self._ring.room - 1
         total_bytes = 0
-        for lane in self._lanes.values():
-            while lane.queued and lane.flying < lane.depth and room > 0:
-                entries, count, num_bytes = lane.take(room)
+        for queue in self._queues.values():
+            while queue.queued and queue.flying < queue.depth and room > 0:
+                entries, count, num_bytes = queue.take(room)
                 self._ring.push(entries)
                 room -= count
                 self._at_kernel += count

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from workbench.config import Config
 from workbench.plugins import Plugin
 from workbench.prediction import ClassBudgets, PredictorSettings
-from workbench.scheduling.demand import WaveSize
+from workbench.scheduling.ticket import WaveSize
 
 
 class RuntimeConfig(Config):

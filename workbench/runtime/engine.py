@@ -127,7 +127,7 @@ class Engine:
         waits = [job.wait for job in jobs if job.wait is not None]
         failures = [demand for wait in waits for demand in wait.failures]
         for demand in failures:
-            self._fail(self._lane(demand.event.request), request_failed(demand))
+            self._fail(self._lane(demand.origin.request), request_failed(demand))
         if not failures:
             self.transfer.advance(waits)
 

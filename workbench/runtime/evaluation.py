@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from workbench.runtime.forward import RunStage
-from workbench.scheduling.ticket import Event, Scope
+from workbench.scheduling.ticket import Origin, Scope
 from workbench.schema import EventLog
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Evaluation:
         """Returns when these have been computed."""
         self._timed("evaluate", scope, lambda: mx.eval(*arrays))
 
-    def finish_all(self, scope: Scope | Event) -> None:
+    def finish_all(self, scope: Scope | Origin) -> None:
         """Returns when the device is idle."""
         self._timed("evaluate", scope, mx.synchronize)
 
@@ -54,7 +54,7 @@ class Evaluation:
         """The ids that a router chose, or the missing ones: the wait that a layer's reads can't avoid."""
         return self._timed("readback", scope, lambda: np.array(choice), layer)
 
-    def _timed(self, kind: str, scope: Scope | Event, work: Callable[[], T], layer: int | None = None) -> T:
+    def _timed(self, kind: str, scope: Scope | Origin, work: Callable[[], T], layer: int | None = None) -> T:
         start_ns = time.monotonic_ns()
         result = work()
         row = self._note(start_ns, kind, scope, time.monotonic_ns() - start_ns)
@@ -62,7 +62,7 @@ class Evaluation:
             row["layer"] = layer
         return result
 
-    def _note(self, t_ns: int, kind: str, scope: Scope | Event, duration_ns: int) -> dict[str, object]:
+    def _note(self, t_ns: int, kind: str, scope: Scope | Origin, duration_ns: int) -> dict[str, object]:
         row: dict[str, object] = {
             "t_ns": t_ns,
             "kind": kind,

@@ -22,8 +22,7 @@ from workbench.runtime.flow import BlockWork
 from workbench.runtime.hit_table import HitTable
 from workbench.runtime.lane import Lane
 from workbench.runtime.prefill import Prefill
-from workbench.scheduling.demand import Demand, WaveSize
-from workbench.scheduling.ticket import Scope
+from workbench.scheduling.ticket import Demand, Scope, WaveSize
 
 
 class StreamedExperts:
@@ -148,7 +147,7 @@ class ExpertGroup:
         if len(self._lanes) == 1:
             lane = self._lanes[0]
             demand = yield from self._experts.transfer.load(
-                "expert", chunk, lane.scope.event(self._layer), logical_bytes=self._num_bytes(chunk)
+                "expert", chunk, lane.scope.origin(self._layer), logical_bytes=self._num_bytes(chunk)
             )
             self._hold(lane, keys[lane], demand)
             return demand
@@ -167,7 +166,7 @@ class ExpertGroup:
         """A demand for each lane that is left, or none: whoever waits for slots holds none."""
         transfer, demands, asked_ns = self._experts.transfer, {}, self._experts.transfer.clock.now_ns()
         for lane in self._lanes:
-            demand = transfer.ask("expert", wanted[lane], lane.scope.event(self._layer)) if wanted[lane] else None
+            demand = transfer.ask("expert", wanted[lane], lane.scope.origin(self._layer)) if wanted[lane] else None
             if demand is not None:
                 demands[lane] = demand
             elif wanted[lane]:

@@ -17,8 +17,7 @@ from workbench.loading.wait import Loading
 from workbench.model.experts import QuantizedMatrix, expert_forward
 from workbench.runtime.block import Block
 from workbench.runtime.evaluation import Evaluation
-from workbench.scheduling.demand import Demand
-from workbench.scheduling.ticket import Scope
+from workbench.scheduling.ticket import Demand, Scope
 
 _PENDING = 2
 """Parts that compute has been given and whose end nobody has waited for: the next one is dispatched behind them."""

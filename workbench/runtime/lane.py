@@ -14,8 +14,7 @@ from workbench.model.state import SequenceState
 from workbench.runtime.forward import Stages
 from workbench.runtime.prefill import TilePass
 from workbench.runtime.route_log import RouteLog
-from workbench.scheduling.demand import Demand
-from workbench.scheduling.ticket import Scope
+from workbench.scheduling.ticket import Demand, Scope
 from workbench.schema import EventLog
 
 Accept = Callable[[np.ndarray], int]
@@ -143,9 +142,9 @@ class Lane:
         """Notes the committed tokens, and what was read for rejected ones, whose predictions are demoted."""
         scope, now_ns, committed = self.scope, time.monotonic_ns(), self.num_committed
         if committed < scope.num_tokens:
-            event = scope.event(-1)._replace(position=scope.position + committed)
+            origin = scope.origin(-1)._replace(position=scope.position + committed)
             for store, num_bytes in self._rejected_bytes(committed).items():
-                transfer.recorder.rejected(event, store, scope.num_tokens - committed, num_bytes, now_ns)
+                transfer.recorder.rejected(origin, store, scope.num_tokens - committed, num_bytes, now_ns)
             transfer.scheduler.reject(self.request, scope.position + committed)
         self.block_reads.clear()
         if committed:

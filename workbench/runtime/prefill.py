@@ -47,8 +47,8 @@ class Prefill:
         """A tile begins: chooses its mode; whole layers start to flow at once."""
         estimate = self.crossover.predict(scope.num_tokens, self._residents())
         wanted = estimate.mode if self.mode == "auto" else self.mode
-        events = [scope.event(layer) for layer in self.layers]
-        is_macro = wanted == "macro" and self.ring is not None and self.ring.take_over(events)
+        origins = [scope.origin(layer) for layer in self.layers]
+        is_macro = wanted == "macro" and self.ring is not None and self.ring.take_over(origins)
         if not is_macro:
             self._give_back()
         tile = TilePass(self, scope, is_macro=is_macro)
@@ -132,13 +132,13 @@ class TilePass:
         self._is_macro = False
 
     def _feed(self, layer: int, heat: Mapping[int, int], now_ns: int) -> Feed:
-        prefill, keys, event = self._prefill, list(heat), self._scope.event(layer)
+        prefill, keys, origin = self._prefill, list(heat), self._scope.origin(layer)
         if self._is_macro and prefill.ring is not None and layer in prefill.layers:
             feed = LayerFeed(prefill.ring, layer, keys)
             hits, joined = feed.progress()
             num_bytes = len(keys) * prefill.pool.geometry.record_bytes
-            prefill.transfer.recorder.union(event, keys, now_ns, hits=hits, joined=joined, logical_bytes=num_bytes)
+            prefill.transfer.recorder.union(origin, keys, now_ns, hits=hits, joined=joined, logical_bytes=num_bytes)
             return feed
-        union = UnionFeed(prefill.transfer, prefill.source, prefill.pool, event, prefill.share)
+        union = UnionFeed(prefill.transfer, prefill.source, prefill.pool, origin, prefill.share)
         union.plan(keys, heat, prefill.guests)
         return union

@@ -14,10 +14,9 @@ from workbench.loading.wait import Loading
 from workbench.policies.lru import Lru
 from workbench.runtime.flow import Part, Views
 from workbench.runtime.pool import RecordPool
-from workbench.scheduling.demand import Demand
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.slots import SlotTable
-from workbench.scheduling.ticket import Event, Ticket
+from workbench.scheduling.ticket import Demand, Origin, Ticket
 
 LAYER = "layer"
 """Name of the scheduler's pool whose slots are the ring's places, and of its lane."""
@@ -37,7 +36,7 @@ class Ring:
         """`num_slots`: slots of the record pool that it borrows, the last ones."""
         self.source = source
         self._transfer, self._pool, self._num_slots = transfer, pool, num_slots
-        self._coming: deque[tuple[int, Event]] = deque()
+        self._coming: deque[tuple[int, Origin]] = deque()
         self._asked: deque[tuple[int, Demand]] = deque()
         self._used: dict[int, Collection[int]] = {}
         self._held = 0
@@ -49,7 +48,7 @@ class Ring:
         """Bytes of records that its places hold."""
         return self.source.cut.num_places * self.source.cut.length * self.source.cut.record_bytes
 
-    def take_over(self, events: Sequence[Event]) -> bool:
+    def take_over(self, origins: Sequence[Origin]) -> bool:
         """A pass gets the ring and asks for the first chunks of its layers, which `events` name in order.
 
         False while another pass has it, or while somebody holds a record in its memory.
@@ -57,7 +56,7 @@ class Ring:
         if self._taken or not self._borrow():
             return False
         self._taken = True
-        self._coming = deque((key, event) for event in events for key in self.source.keys(event.layer))
+        self._coming = deque((key, origin) for origin in origins for key in self.source.keys(origin.layer))
         self.fill()
         return True
 
@@ -88,8 +87,8 @@ class Ring:
             pass
 
     def _ask(self) -> bool:
-        key, event = self._coming[0]
-        demand = self._transfer.ask(LAYER, [key], event)
+        key, origin = self._coming[0]
+        demand = self._transfer.ask(LAYER, [key], origin)
         if demand is None:
             return False
         self._coming.popleft()

@@ -11,7 +11,7 @@ from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.runtime.lane import Lane
 from workbench.runtime.pool import PagePool
-from workbench.scheduling.demand import Demand
+from workbench.scheduling.ticket import Demand
 from workbench.stores.ple_pages import PleStore
 
 
@@ -45,10 +45,10 @@ class StreamedRows:
         keys = self._source.keys(layer, pages)
         unique = np.unique(keys)
         chunks = [unique[i : i + self._room] for i in range(0, len(unique), self._room)]
-        event = lane.scope.event(layer)
+        origin = lane.scope.origin(layer)
         self._note(lane, layer, row_ids, keys)
         parts = [self._part(layer, keys, chunk) for chunk in chunks]
-        load = PageLoad(self._transfer, event, parts, early=self._early)
+        load = PageLoad(self._transfer, origin, parts, early=self._early)
         lane.rows[layer] = _PageRows(load, keys, places, chunks, len(row_ids))
 
     def _part(self, layer: int, keys: np.ndarray, chunk: np.ndarray) -> PagePart:
@@ -59,9 +59,9 @@ class StreamedRows:
         """Logs unique rows, and requested pages before deduplication across the block."""
         by_token = np.sort(keys.reshape(row_ids.shape), axis=1)
         requested = by_token.size - int((by_token[:, 1:] == by_token[:, :-1]).sum())
-        event = lane.scope.event(layer)
-        self._transfer.mark("ple", "rows_unique", len(np.unique(row_ids)), event)
-        self._transfer.mark("ple", "pages_requested", requested, event)
+        origin = lane.scope.origin(layer)
+        self._transfer.mark("ple", "rows_unique", len(np.unique(row_ids)), origin)
+        self._transfer.mark("ple", "pages_requested", requested, origin)
 
     @property
     def _room(self) -> int:

@@ -30,7 +30,7 @@ from workbench.runtime.ring import LAYER, Ring, layer_pool
 from workbench.runtime.rows import StreamedRows
 from workbench.runtime.store_cache import lead_in_granule, plan_store_cache
 from workbench.runtime.union import Share
-from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
+from workbench.scheduling.limits import ReadLimits, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, Pool
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
@@ -172,7 +172,7 @@ class StreamedEngine(Engine):
         store, config = self.store, self.config
         files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
         records = RecordSource(store.experts, self._record_pool, expert_file, checksums=config.checksums)
-        return records, PageSource(store.ngrams, files, self._page_pool, lane=page_lane(config), checksums=config.checksums)
+        return records, PageSource(store.ngrams, files, self._page_pool, queue=page_queue(config), checksums=config.checksums)
 
     def _pools(self, records: RecordSource, pages: PageSource, chunks: ChunkSource | None) -> list[Pool]:
         store, budget = self.store, self.budget
@@ -189,7 +189,7 @@ class StreamedEngine(Engine):
             slots=SlotTable(budget.num_pages, self._policy(budget.num_pages), min_slots=self._least.num_pages),
             sizes=pages.sizes,
             parts=(PAGE_BIT,),
-            lane=page_lane(self.config),
+            queue=page_queue(self.config),
         )
         return [expert, ple, *([layer_pool(chunks, store.experts.digest)] if chunks else [])]
 
@@ -218,7 +218,7 @@ class StreamedEngine(Engine):
         self.scheduler.close()
 
 
-def page_lane(config: RuntimeConfig) -> str:
+def page_queue(config: RuntimeConfig) -> str:
     """The lanes that n-gram pages wait for: their own, or those of records (the control)."""
     return "ple" if config.queue == "lanes" else "expert"
 
@@ -231,7 +231,7 @@ def disk_depth(config: RuntimeConfig) -> dict[str, int]:
 
 def scheduler_config(config: RuntimeConfig) -> SchedulerConfig:
     """Depth and budgets of a configuration. Depth is decided here alone: readers start what they are given."""
-    return SchedulerConfig(lanes=LaneConfig(depth=disk_depth(config), budgets=config.budgets.by_class))
+    return SchedulerConfig(limits=ReadLimits(depth=disk_depth(config), budgets=config.budgets.by_class))
 
 
 def configured_reader(config: RuntimeConfig) -> Reader:

@@ -13,7 +13,7 @@ from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.runtime.flow import Part, Views
 from workbench.runtime.pool import RecordPool
-from workbench.scheduling.ticket import Event
+from workbench.scheduling.ticket import Origin
 
 _STORE = "expert"
 _GROUPS = 4
@@ -76,8 +76,8 @@ def groups_of(keys: Iterable[int], length: int) -> list[list[int]]:
 class UnionFeed:
     """One layer's union as groups: what is resident first, then what passes through, last what stays."""
 
-    def __init__(self, transfer: Transfer, source: RecordSource, pool: RecordPool, event: Event, share: Share) -> None:
-        self._transfer, self._source, self._pool, self._event = transfer, source, pool, event
+    def __init__(self, transfer: Transfer, source: RecordSource, pool: RecordPool, origin: Origin, share: Share) -> None:
+        self._transfer, self._source, self._pool, self._event = transfer, source, pool, origin
         self._window = share.window
         self._groups: deque[list[int]] = deque()
         self._asked: deque[Part] = deque()

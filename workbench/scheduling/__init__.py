@@ -1,12 +1,25 @@
-"""Who goes first: tickets, queue, lanes, slots. Pure decisions: no tensors, threads, files or clocks of its own."""
+"""Who goes first: tickets, reads, slots. Pure decisions: no tensors, threads, files or clocks of its own."""
 
-from workbench.scheduling.demand import Answer, Demand, PredictedKey, Prediction
-from workbench.scheduling.lanes import Budget, LaneConfig, SchedulerConfig
+from workbench.scheduling.limits import Budget, ReadLimits, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, UP_BIT, Counters, Pool
-from workbench.scheduling.queue import Order
 from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import EvictionPolicy, Loan, SlotTable
-from workbench.scheduling.ticket import NEVER_NS, WHOLE_TILE, Event, Intent, Outcome, Priority, Scope, Ticket, TicketState
+from workbench.scheduling.ticket import (
+    NEVER_NS,
+    WHOLE_TILE,
+    Answer,
+    Demand,
+    Intent,
+    Order,
+    Origin,
+    Outcome,
+    PredictedKey,
+    Prediction,
+    Priority,
+    Scope,
+    Ticket,
+    TicketState,
+)
 
 __all__ = [
     "DOWN_BIT",
@@ -21,17 +34,17 @@ __all__ = [
     "Budget",
     "Counters",
     "Demand",
-    "Event",
     "EvictionPolicy",
     "Intent",
-    "LaneConfig",
     "Loan",
     "Order",
+    "Origin",
     "Outcome",
     "Pool",
     "PredictedKey",
     "Prediction",
     "Priority",
+    "ReadLimits",
     "Scheduler",
     "SchedulerConfig",
     "Scope",

@@ -5,9 +5,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from workbench.scheduling.demand import Demand
 from workbench.scheduling.slots import SlotTable
-from workbench.scheduling.ticket import Intent, Outcome, Ticket, TicketState
+from workbench.scheduling.ticket import Demand, Intent, Outcome, Ticket, TicketState
 
 GATE_BIT, UP_BIT, DOWN_BIT = 1, 2, 4
 GATE_UP_BITS = GATE_BIT | UP_BIT
@@ -109,8 +108,8 @@ class Pool:
     slots: SlotTable
     sizes: Sizes
     parts: tuple[int, ...] = (PAGE_BIT,)
-    lane: str = ""
-    """Lanes that its reads wait for; empty: lanes of its own, under its name."""
+    queue: str = ""
+    """Queue in which reads of the pool wait; empty: a queue of the pool's own, under its name."""
     counters: Counters = field(default_factory=Counters)
     tickets: dict[int, Ticket] = field(default_factory=dict)
     """Tickets on their way, by key: at most one a key."""
@@ -127,7 +126,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         self.all_bits = functools.reduce(operator.or_, self.parts)
-        self.lane = self.lane or self.name
+        self.queue = self.queue or self.name
 
     def evicted(self, keys: Sequence[int], ticket: Ticket | None = None) -> None:
         """Accounts for keys that left, for the sake of `ticket` when that was predicted."""

@@ -1,7 +1,7 @@
-"""The scheduler: ties tickets, queue, lanes and slots together. It decides; others move bytes and tell it what came.
+"""The scheduler decides which key gets which slot and which read is next. Its caller moves bytes and reports completions.
 
-demand = scheduler.demand("expert", keys, Event(request=0, layer=3), now_ns)
-orders = scheduler.issue(now_ns)                      # submit these, `hand_back` what a busy reader leaves
+demand = scheduler.demand("expert", keys, Origin(request=0, layer=3), now_ns)
+orders = scheduler.issue(now_ns)                      # submit them, `hand_back` those that a busy reader refuses
 while demand.missing(now_ns):                         # wait, then for each completion:
     scheduler.on_ready(number, ready_ns=..., now_ns=...)
 ...                                                   # compute on demand.slots
@@ -10,18 +10,26 @@ scheduler.release(demand)                             # after evaluation
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from workbench.scheduling.demand import Answer, Demand, PredictedKey, Prediction
-from workbench.scheduling.lanes import Lanes, SchedulerConfig
 from workbench.scheduling.lifecycle import Lifecycle
+from workbench.scheduling.limits import InFlight, SchedulerConfig
 from workbench.scheduling.pool import Pool
-from workbench.scheduling.queue import Order, Queue
+from workbench.scheduling.reads import ReadQueue, Reads
 from workbench.scheduling.slots import Loan
-from workbench.scheduling.ticket import Event, Priority, Ticket, TicketState
-from workbench.scheduling.traffic import Traffic
+from workbench.scheduling.ticket import (
+    Answer,
+    Demand,
+    Order,
+    Origin,
+    PredictedKey,
+    Prediction,
+    Priority,
+    Ticket,
+    TicketState,
+)
 
 
 class Scheduler:
-    """Pure state machine over one or more pools that share queue, lanes and disk. Times are the caller's nanoseconds."""
+    """Pure state machine over one or more pools that share the reads and the disk. Times are the caller's nanoseconds."""
 
     def __init__(
         self,
@@ -35,31 +43,31 @@ class Scheduler:
         self.pools = {pool.name: pool for pool in pools}
         for pool in self.pools.values():
             pool.on_final = on_final
-        self.traffic = Traffic(self.pools, Lanes(self.config.lanes), Queue(self.config.queue_bounds))
-        self._lives = Lifecycle(self.traffic, self.config.max_attempts)
+        self.reads = Reads(self.pools, InFlight(self.config.limits), ReadQueue(self.config.queue_bounds))
+        self._lives = Lifecycle(self.reads, self.config.max_attempts)
         self._demands: dict[int, dict[Demand, None]] = {}
         self._generations: dict[int, int] = {}
 
-    # ---- asking ---------------------------------------------------------------------------------------------------
+    # ---- demands and predictions ------------------------------------------------------------------------------------
 
-    def demand(self, store: str, keys: Sequence[int], event: Event, now_ns: int) -> Demand:
-        """Exact keys of one event: hits are protected, reads on their way are joined, the rest gets slots and tickets (P0).
+    def demand(self, store: str, keys: Sequence[int], origin: Origin, now_ns: int) -> Demand:
+        """Demands exact keys: pins resident keys, joins reads in flight, gives the other keys slots and tickets (P0).
 
-        All or nothing: answers `busy`, with nothing changed, while too many slots are leased. Raises ValueError when the
-        pool can never hold the event: run it in passes.
+        All or nothing: answers `busy`, with nothing changed, while too many slots are pinned. Raises ValueError when the
+        pool can never hold all keys: demand them in parts.
         """
         pool = self.pools[store]
         keys = list(dict.fromkeys(keys))
         if len(keys) > pool.slots.capacity:
-            raise ValueError(f"an event of {len(keys)} keys needs as many slots, pool {store} has {pool.slots.capacity}")
-        demand = Demand(store=store, event=event, generation=self.generation(event.request))
+            raise ValueError(f"a demand of {len(keys)} keys needs as many slots, pool {store} has {pool.slots.capacity}")
+        demand = Demand(store=store, origin=origin, generation=self.generation(origin.request))
         if not _hold(pool, demand, keys):
             pool.counters.busy += len(keys)
             demand.answer, demand.open = Answer.BUSY, False
             return demand
-        self._demands.setdefault(event.request, {})[demand] = None
+        self._demands.setdefault(origin.request, {})[demand] = None
         if pool.slots.num_protected:
-            pool.slots.unprotect(event.request, event.place)
+            pool.slots.unprotect(origin.request, origin.place)
         self._lives.cover(pool, demand, keys, now_ns)
         return demand
 
@@ -67,36 +75,36 @@ class Scheduler:
         self,
         store: str,
         keys: Sequence[PredictedKey],
-        event: Event,
+        origin: Origin,
         now_ns: int,
         *,
         priority: Priority,
         predictor: str = "",
         generation: int | None = None,
     ) -> Prediction:
-        """Predicted keys, best first. They get slots when they are issued, and none that a more urgent class needs.
+        """Plans reads of predicted keys, best first. A key gets its slot when its read is issued.
 
-        Resident keys are protected until the event's layer is demanded, at most as many as the class may fill slots.
+        Resident keys are protected until the layer of `origin` is demanded, at most as many as the class may fill slots.
         A prediction made for an older `generation` of its request, or while slots are lent, is refused whole. Raises
         ValueError on P0.
         """
         if priority == Priority.P0:
             raise ValueError("P0 is for exact demands")
-        pool, current = self.pools[store], self.generation(event.request)
+        pool, current = self.pools[store], self.generation(origin.request)
         if pool.slots.num_lent or (generation is not None and generation != current):
             return Prediction(answer=Answer.BUSY, refused=tuple(each.key for each in keys))
         tickets: dict[int, Ticket] = {}
         protected: list[int] = []
         refused: list[int] = []
-        num_before, most_protected = pool.counters.predicted, self.config.lanes.budgets[priority].slots
+        num_before, most_protected = pool.counters.predicted, self.config.limits.budgets[priority].slots
         for each in _once(keys):
             if each.key not in pool.tickets and pool.slots.slot_of(each.key) is not None:
                 if pool.slots.num_protected < most_protected:
-                    pool.slots.protect(each.key, event.request, event.place)
+                    pool.slots.protect(each.key, origin.request, origin.place)
                     protected.append(each.key)
                 else:
                     refused.append(each.key)
-            elif (ticket := self._lives.predict(pool, each, event, current, now_ns, priority, predictor)) is not None:
+            elif (ticket := self._lives.predict(pool, each, origin, current, now_ns, priority, predictor)) is not None:
                 tickets[each.key] = ticket
             else:
                 refused.append(each.key)
@@ -114,35 +122,35 @@ class Scheduler:
         """Epoch of a request; `cancel` ends it and begins the next."""
         return self._generations.get(request, 0)
 
-    # ---- reads go out and come back -------------------------------------------------------------------------------
+    # ---- reads ------------------------------------------------------------------------------------------------------
 
     def issue(self, now_ns: int, limit: int | None = None) -> list[Order]:
         """Reads to submit now, most urgent first. Predictions whose deadline has passed are withdrawn instead."""
         orders: list[Order] = []
-        while (limit is None or len(orders) < limit) and (order := self.traffic.head()) is not None:
+        while (limit is None or len(orders) < limit) and (order := self.reads.head()) is not None:
             ticket = order.ticket
-            if not ticket.demanded and not ticket.issued and ticket.deadline_ns < now_ns:
+            if _is_too_late(ticket, now_ns):
                 self._lives.give_up(ticket)
             elif ticket.slot < 0 and not self._lives.place(ticket):
                 break
             else:
-                self.traffic.start(order, now_ns)
+                self.reads.start(order, now_ns)
                 orders.append(order)
         return orders
 
     def hand_back(self, orders: Iterable[Order]) -> None:
-        """Reads that a busy reader did not take wait again."""
+        """Queues the orders again that a busy reader did not take."""
         for order in orders:
-            _, wanted = self.traffic.land(order.number)
+            _, wanted = self.reads.complete(order.number)
             order.ticket.physical_bytes -= order.num_bytes
             self.pools[order.ticket.store].counters.read_ops -= 1
             if wanted:
-                self.traffic.wait_again(order)
+                self.reads.requeue(order)
                 self._lives.unplace(order.ticket)
 
     def on_ready(self, number: int, *, ready_ns: int, now_ns: int) -> Ticket:
-        """The bytes of order `number` are in its slot, and were checked. A stale generation publishes nothing."""
-        order, wanted = self.traffic.land(number)
+        """Publishes the bytes of order `number`, which are in its slot and checked. A stale generation publishes nothing."""
+        order, wanted = self.reads.complete(number)
         ticket = order.ticket
         if wanted:
             ticket.ready_bits |= order.bits
@@ -154,27 +162,27 @@ class Scheduler:
         return ticket
 
     def on_error(self, number: int, error: Exception) -> Ticket:
-        """Order `number` failed: it is tried again a bounded number of times when demanded, else dropped.
+        """Retries order `number`, whose read failed, a bounded number of times when its ticket is demanded; else drops it.
 
-        After the last attempt the demands that hold the ticket carry the error; no other ticket is touched.
+        After the last attempt the demands that pin the ticket carry the error; no other ticket is touched.
         """
-        order, wanted = self.traffic.land(number)
+        order, wanted = self.reads.complete(number)
         ticket = order.ticket
         if wanted:
             ticket.attempts += 1
             if ticket.demanded and ticket.attempts < self.config.max_attempts:
                 self.pools[ticket.store].counters.retries += 1
-                self.traffic.wait_again(order)
+                self.reads.requeue(order)
             else:
                 self._lives.fail(ticket, error)
         return ticket
 
     def expire(self, now_ns: int, hang_ns: int) -> list[Ticket]:
-        """Gives up reads in flight for `hang_ns` or longer; a demanded key starts anew in another slot.
+        """Gives up reads in flight for `hang_ns` or longer; a demanded key is read anew into another slot.
 
         The slot of a read that hangs stays out of use until the read ends. Returns the tickets given up.
         """
-        hung = [o.ticket for o in self.traffic.flying if now_ns - o.issue_ns >= hang_ns and not o.ticket.final]
+        hung = [o.ticket for o in self.reads.submitted if now_ns - o.issue_ns >= hang_ns and not o.ticket.final]
         hung = list(dict.fromkeys(hung))
         for ticket in hung:
             if ticket.demanded:
@@ -183,39 +191,39 @@ class Scheduler:
                 self._lives.give_up(ticket)
         return hung
 
-    # ---- letting go -----------------------------------------------------------------------------------------------
+    # ---- ends -------------------------------------------------------------------------------------------------------
 
     def release(self, demand: Demand, *, drop: Collection[int] = ()) -> bool:
-        """Ends a demand's leases, after evaluation. False, and nothing happens, when they had ended already.
+        """Ends the pins of a demand, after evaluation. False, and nothing happens, when they had ended already.
 
-        Keys of it in `drop` were wanted this once: they leave their slots, unless somebody else holds them.
+        Keys of the demand in `drop` leave their slots, unless another demand pins them.
         """
         if not demand.open:
             return False
         demand.open = False
-        mine = self._demands[demand.event.request]
+        mine = self._demands[demand.origin.request]
         del mine[demand]
         if not mine:
-            del self._demands[demand.event.request]
+            del self._demands[demand.origin.request]
         for ticket in demand.tickets.values():
             if not ticket.final:
-                self._lives.unlease(ticket, demand)
+                self._lives.unpin(ticket, demand)
         pool = self.pools[demand.store]
-        pool.slots.release_all(demand.slots)
+        pool.slots.unpin_all(demand.slots)
         for key in drop:
             if key in demand.slots:
                 pool.drop(key)
         return True
 
     def drop(self, store: str, keys: Iterable[int]) -> None:
-        """Resident keys that are wanted no longer leave their slots, unless somebody holds them."""
+        """Removes resident keys from their slots, unless a demand pins them."""
         for key in keys:
             self.pools[store].drop(key)
 
     def cancel(self, request: int) -> int:
-        """Ends a request's generation: its demands and predictions are given up, once. Returns the demands ended.
+        """Ends the generation of a request: gives up its demands and predictions, once. Returns the number of demands ended.
 
-        Reads that wait are withdrawn, those in flight become stale; what another request holds too goes on.
+        Waiting reads are withdrawn, reads in flight become stale; a ticket that another request pins too is kept.
         """
         self._generations[request] = self.generation(request) + 1
         demands = list(self._demands.get(request, ()))
@@ -230,9 +238,9 @@ class Scheduler:
         return len(demands)
 
     def reject(self, request: int, position: int) -> list[Ticket]:
-        """Tokens of `request` from `position` on were rejected: predictions for them alone wait behind everything else (P3).
+        """Demotes to P3 the predictions that only rejected tokens of `request`, from `position` on, would need.
 
-        Returns the tickets whose reads had not started; reads in flight end where they are.
+        Returns the demoted tickets; reads in flight complete as they are.
         """
         demoted = [
             ticket
@@ -241,21 +249,21 @@ class Scheduler:
             if ticket.predictors == {request} and not ticket.issued and _first_position(ticket) >= position
         ]
         for ticket in demoted:
-            self.traffic.reclass(ticket, Priority.P3)
+            self.reads.reclass(ticket, Priority.P3)
         return demoted
 
     def cancel_ticket(self, ticket: Ticket) -> bool:
-        """Gives up a prediction for all who made it; False when it is demanded, has come or has ended."""
+        """Gives up a predicted ticket for all its requests; False when the ticket is demanded, complete or final."""
         if ticket.demanded or ticket.state not in (TicketState.QUEUED, TicketState.IN_FLIGHT):
             return False
         self._lives.give_up(ticket)
         return True
 
     def lend(self, store: str, count: int) -> Loan | None:
-        """Takes the last `count` slots out of use, for memory that lies in one piece; None while that can't be had.
+        """Reserves the last `count` slots as one piece of memory; None while pinned or draining slots prevent it.
 
-        The policy says who must leave; the owner copies what the loan moves, before it writes there. Predictions that
-        have not come are given up, and none is planned until `take_back`.
+        The policy chooses the keys to evict; the caller copies the records that the loan moves before it writes there.
+        Incomplete predictions are given up, and none is planned until `take_back`.
         """
         pool = self.pools[store]
         for ticket in list(pool.tickets.values()):
@@ -267,17 +275,17 @@ class Scheduler:
         return loan
 
     def take_back(self, store: str) -> None:
-        """Lent slots are in use again, empty; nobody may read into them any more."""
+        """Returns lent slots, empty, to the pool; the borrower no longer reads into them."""
         self.pools[store].slots.take_back()
 
     def finish(self, request: int) -> None:
-        """A request is over: its epoch is forgotten. Raises ValueError while it still holds demands."""
+        """Removes a finished request. Raises ValueError while the request has open demands."""
         if request in self._demands:
             raise ValueError(f"request {request} still holds {len(self._demands[request])} demands")
         self._generations.pop(request, None)
 
     def close(self) -> None:
-        """Accounts for predictions that nobody used. Raises ValueError while demands are open."""
+        """Ends predicted tickets, which no demand used. Raises ValueError while demands are open."""
         if self._demands:
             raise ValueError(f"requests {sorted(self._demands)} still hold demands")
         for pool in self.pools.values():
@@ -289,29 +297,34 @@ class Scheduler:
 
 
 def _once(keys: Sequence[PredictedKey]) -> Iterable[PredictedKey]:
-    """Each key once, as it is named first."""
+    """Each key once, as first predicted."""
     first: dict[int, PredictedKey] = {}
     for each in keys:
         first.setdefault(each.key, each)
     return first.values()
 
 
+def _is_too_late(ticket: Ticket, now_ns: int) -> bool:
+    """Whether compute was expected to ask before now for a predicted ticket of which no read was issued."""
+    return not ticket.demanded and not ticket.issued and ticket.deadline_ns < now_ns
+
+
 def _first_position(ticket: Ticket) -> int:
     """Position of the first token that a ticket was predicted for."""
-    return ticket.event.position + (ticket.token_mask & -ticket.token_mask).bit_length() - 1
+    return ticket.origin.position + (ticket.token_mask & -ticket.token_mask).bit_length() - 1
 
 
 def _hold(pool: Pool, demand: Demand, keys: Sequence[int]) -> bool:
-    """Leases the keys of an event: protects all that is present, only then admits the rest. False when that can't be had."""
+    """Pins all present keys, only then admits the absent ones. False, and nothing changes, when slots are too few."""
     slots = pool.slots
     present, absent = slots.partition(keys)
     room = slots.num_available - len(absent)
-    # where even as many more would find room, no lease needs to be counted
-    if room < len(present) and room < sum(not slots.leases(key) for key in present):
+    # where even as many more keys would find room, no pin needs to be counted
+    if room < len(present) and room < sum(not slots.num_pins(key) for key in present):
         return False
     slots.policy.start_event()
-    slots.lease_all(present, demand.slots)
+    slots.pin_all(present, demand.slots)
     slots.touch(present)
     pool.evicted(slots.admit(absent))
-    slots.lease_all(absent, demand.slots)
+    slots.pin_all(absent, demand.slots)
     return True

@@ -1,8 +1,8 @@
-"""The slot table: one global pool of equal slots, which key each one holds, who leases it, and its generation.
+"""The slot table: equal slots, the key that each slot holds, the pins on the key, and the generation of the slot.
 
 A slot is free, filling (admitted, bytes on their way), resident, draining (given up while a read still writes into it) or
-lent (out of use, for an owner that needs memory in one piece). A leased slot is never evicted, lent nor overwritten; a filling
-slot is leased by its own read.
+lent (reserved as memory in one piece). A pinned slot is never evicted, lent nor overwritten; a filling slot is pinned by its
+own read.
 """
 
 import itertools
@@ -57,7 +57,7 @@ class SlotTable:
         self.num_slots = num_slots
         self.policy = policy
         self._slot: dict[int, int] = {}
-        self._leases: dict[int, int] = {}
+        self._pins: dict[int, int] = {}
         self._resident: set[int] = set()
         self._free = list(range(num_slots - 1, -1, -1))
         self._generation = [0] * num_slots
@@ -94,9 +94,9 @@ class SlotTable:
         """Owner epoch of a slot: no two owners of any slots have the same."""
         return self._generation[slot]
 
-    def leases(self, key: int) -> int:
-        """How many hold `key`; its own read counts while it is on its way."""
-        return self._leases.get(key, 0)
+    def num_pins(self, key: int) -> int:
+        """Pins of `key`: demands, and the read that fills its slot."""
+        return self._pins.get(key, 0)
 
     @property
     def resident_keys(self) -> frozenset[int]:
@@ -125,35 +125,35 @@ class SlotTable:
 
     @property
     def num_available(self) -> int:
-        """Slots that an admission could take now: free ones and those of keys nobody leases."""
-        return len(self._free) + len(self._slot) - len(self._leases)
+        """Slots that an admission could take now: free slots and slots of keys without pins."""
+        return len(self._free) + len(self._slot) - len(self._pins)
 
-    def lease(self, key: int) -> int:
-        """Holds `key` in its slot, which is returned."""
+    def pin(self, key: int) -> int:
+        """Pins `key` in its slot; returns the slot."""
         slot = self._slot[key]
-        self._leases[key] = self._leases.get(key, 0) + 1
+        self._pins[key] = self._pins.get(key, 0) + 1
         return slot
 
-    def lease_all(self, keys: Iterable[int], into: dict[int, int]) -> None:
-        """Holds `keys` in their slots, which are put `into` a mapping."""
-        slots, leases = self._slot, self._leases
+    def pin_all(self, keys: Iterable[int], into: dict[int, int]) -> None:
+        """Pins `keys` in their slots; adds the slot of each key to `into`."""
+        slots, pins = self._slot, self._pins
         for key in keys:
             into[key] = slots[key]
-            leases[key] = leases.get(key, 0) + 1
+            pins[key] = pins.get(key, 0) + 1
 
-    def release(self, key: int) -> None:
-        """Gives one lease back. Raises KeyError when there is none."""
-        self.release_all((key,))
+    def unpin(self, key: int) -> None:
+        """Ends one pin of `key`. Raises KeyError when the key has none."""
+        self.unpin_all((key,))
 
-    def release_all(self, keys: Iterable[int]) -> None:
-        """Gives one lease of each key back. Raises KeyError when there is none."""
-        leases = self._leases
+    def unpin_all(self, keys: Iterable[int]) -> None:
+        """Ends one pin of each key. Raises KeyError when a key has none."""
+        pins = self._pins
         for key in keys:
-            count = leases[key] - 1
+            count = pins[key] - 1
             if count:
-                leases[key] = count
+                pins[key] = count
             else:
-                del leases[key]
+                del pins[key]
 
     @property
     def num_protected(self) -> int:
@@ -180,7 +180,7 @@ class SlotTable:
         self.policy.admit(first)
 
     def admit(self, keys: Sequence[int], *, predicted: bool = False) -> list[int]:
-        """Gives each new key a slot, leased once for its read; returns the keys that had to leave.
+        """Gives each new key a slot, pinned once for the read; returns the evicted keys.
 
         `predicted`: nobody has used them yet, and the policy does not know them until somebody does.
         Raises ValueError, before anything changes, when `num_available` is too small or a key has a slot already.
@@ -190,7 +190,7 @@ class SlotTable:
                 f"{len(keys)} keys can't be admitted: {self.num_available} slots are to be had, or one is there already"
             )
         for key in keys:
-            self._leases[key] = 1
+            self._pins[key] = 1
         # a policy that learns from what comes in (ARC, S3-FIFO) must know it before it chooses what leaves
         if predicted:
             self._unused.update(dict.fromkeys(keys, True))
@@ -209,11 +209,11 @@ class SlotTable:
             return []
         victims: list[int] = []
         if self._protected:
-            kept = self._leases.keys() | self._protected.keys()
+            kept = self._pins.keys() | self._protected.keys()
             num_others = len(self._slot) - len(kept & self._slot.keys())
             victims = self._worst(min(count, num_others), kept)
-        victims += self._worst(count - len(victims), self._leases)
-        if len(victims) != count or not self._leases.keys().isdisjoint(victims):
+        victims += self._worst(count - len(victims), self._pins)
+        if len(victims) != count or not self._pins.keys().isdisjoint(victims):
             raise ValueError(f"policy gave {victims} when asked for {count} unprotected keys")
         for key in victims:
             self._resident.discard(key)
@@ -246,25 +246,25 @@ class SlotTable:
         return self._generation[slot] == generation
 
     def publish(self, key: int, generation: int) -> bool:
-        """Marks `key` resident and ends its read's lease; False, and nothing happens, when the generation is stale."""
+        """Marks `key` resident and ends the pin of its read; False, and nothing happens, when the generation is stale."""
         slot = self._slot.get(key)
         if slot is None or self._generation[slot] != generation:
             return False
         self._resident.add(key)
-        self.release(key)
+        self.unpin(key)
         return True
 
     def discard(self, key: int) -> None:
-        """Gives up a key that is being filled, with all its leases. Its slot is free once no read writes into it."""
+        """Frees the slot of a key that is being filled, with all pins. The slot is free once no read writes into it."""
         if key in self._resident:
             raise ValueError(f"key {key} is resident: it leaves by eviction only")
-        del self._leases[key]
+        del self._pins[key]
         self._forget(key)
         self._vacate(key)
 
     def drop(self, key: int) -> bool:
-        """Lets a resident key go; False, and nothing happens, while it is leased or when it is not resident."""
-        if key in self._leases or key not in self._resident:
+        """Removes a resident key; False, and nothing happens, while the key is pinned or when it is not resident."""
+        if key in self._pins or key not in self._resident:
             return False
         self._forget(key)
         self._resident.discard(key)
@@ -274,7 +274,7 @@ class SlotTable:
     def lend(self, count: int) -> Loan | None:
         """Takes the last `count` slots out of use: the policy's worst keys leave, the others that lie there move.
 
-        None, and nothing happens, while one of them is leased or drains, or too many others are. Raises ValueError when slots
+        None, and nothing happens, while one of these slots is pinned or drains, or too many other slots are pinned. Raises ValueError when slots
         are lent already.
         """
         if self.num_lent or not 0 < count < self.num_slots:
@@ -282,7 +282,7 @@ class SlotTable:
         first = self.num_slots - count
         lodgers = [key for key, slot in self._slot.items() if slot >= first]
         room = first - len(self._draining)
-        if len(self._leases) > room or any(key in self._leases for key in lodgers) or any(s >= first for s in self._draining):
+        if len(self._pins) > room or any(key in self._pins for key in lodgers) or any(s >= first for s in self._draining):
             return None
         evicted = self._evict(len(self._slot) - room)
         self._first_lent = first

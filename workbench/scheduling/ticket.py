@@ -1,12 +1,9 @@
-"""Tickets: one owned request for one identity (a record or a page), with everything a report may ask about it."""
+"""What the scheduler speaks of: who asks (`Origin`), tickets and their reads, demands and predictions."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from workbench.scheduling.demand import Demand
-    from workbench.scheduling.queue import Order
+from typing import Literal, NamedTuple
 
 NEVER_NS = (1 << 63) - 1
 """Deadline of what has none, and the time of what has not happened."""
@@ -54,7 +51,7 @@ class TicketState(StrEnum):
     QUEUED = "queued"
     IN_FLIGHT = "in_flight"
     READY = "ready"
-    LEASED = "leased"
+    PINNED = "pinned"
     RELEASED = "released"
     CANCELLED = "cancelled"
     """Withdrawn while no read was in flight."""
@@ -67,32 +64,14 @@ _STEPS: dict[TicketState, tuple[TicketState, ...]] = {
     TicketState.PLANNED: (TicketState.QUEUED,),
     TicketState.QUEUED: (TicketState.IN_FLIGHT, TicketState.CANCELLED),
     TicketState.IN_FLIGHT: (TicketState.READY, TicketState.QUEUED, TicketState.FAILED, TicketState.STALE),
-    TicketState.READY: (TicketState.LEASED, TicketState.RELEASED),
-    TicketState.LEASED: (TicketState.RELEASED,),
+    TicketState.READY: (TicketState.PINNED, TicketState.RELEASED),
+    TicketState.PINNED: (TicketState.RELEASED,),
 }
 FINAL_STATES = frozenset(state for state in TicketState if state not in _STEPS)
 """States in which a ticket owns nothing any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Who computes: one pass of one request."""
-
-    request: int
-    phase: str
-    """prefill, decode or verify."""
-    position: int
-    """Of the first token of the pass, in its sequence."""
-    num_tokens: int = 1
-    """Tokens of the pass."""
-
-    def event(self, layer: int) -> "Event":
-        """The demands of `layer` in this pass."""
-        mask = (1 << self.num_tokens) - 1 if self.num_tokens <= _MASK_BITS else WHOLE_TILE
-        return Event(request=self.request, phase=self.phase, layer=layer, position=self.position, token_mask=mask)
-
-
-class Event(NamedTuple):
+class Origin(NamedTuple):
     """What asks: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these.
 
     A named tuple: each layer of each pass makes one, and a frozen dataclass takes four times as long to make.
@@ -115,6 +94,24 @@ class Event(NamedTuple):
         return self.position, self.layer
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who computes: one pass of one request."""
+
+    request: int
+    phase: str
+    """prefill, decode or verify."""
+    position: int
+    """Of the first token of the pass, in its sequence."""
+    num_tokens: int = 1
+    """Tokens of the pass."""
+
+    def origin(self, layer: int) -> Origin:
+        """The demands of `layer` in this pass."""
+        mask = (1 << self.num_tokens) - 1 if self.num_tokens <= _MASK_BITS else WHOLE_TILE
+        return Origin(request=self.request, phase=self.phase, layer=layer, position=self.position, token_mask=mask)
+
+
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One owned request for one identity. Scheduler and transfer alone write to it. Times are nanoseconds of their clock."""
@@ -131,7 +128,7 @@ class Ticket:
     """Class in which the ticket was planned."""
     priority: Priority
     """Class in which the ticket is now."""
-    event: Event
+    origin: Origin
     """Request, phase, layer and tokens that planned it."""
     generation: int
     """Epoch of that request when it was planned."""
@@ -168,7 +165,7 @@ class Ticket:
     """Calls that its reads took, a part of one where several reads shared it."""
     attempts: int = 0
     """Reads beyond the first one of each part."""
-    leases: int = 0
+    num_pins: int = 0
     """Open demands that hold it."""
     num_demands: int = 0
     """Demands that ever held it."""
@@ -221,3 +218,118 @@ class Ticket:
         if state not in _STEPS.get(self.state, ()):
             raise ValueError(f"ticket {self.number} of {self.store} {self.key} can't go from {self.state} to {state}")
         self.state = state
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """One read of a ticket: the components in `bits`, into `slot`. Readers name it by `number`."""
+
+    ticket: Ticket
+    queue: str
+    bits: int
+    num_bytes: int
+    """Bytes that the read is expected to move."""
+    number: int = -1
+    """Unique; a new one at each push."""
+    priority: Priority = Priority.P3
+    waiting: bool = False
+    slot: int = -1
+    generation: int = -1
+    """Generation of the slot that may publish."""
+    issue_ns: int = -1
+
+
+# ---- what is asked for ------------------------------------------------------------------------------------------------
+
+WaveSize = Literal["barrier", 1, 2, 4, "all"]
+"""Fewest missing records of a demand that compute takes together as they arrive; barrier: none before all are there."""
+
+
+class Answer(StrEnum):
+    """What a bounded queue says."""
+
+    DONE = "done"
+    """Nothing has to be read."""
+    QUEUED = "queued"
+    BUSY = "busy"
+    """Refused, nothing changed: complete or release something first."""
+
+
+@dataclass(slots=True, eq=False)
+class Demand:
+    """Keys that one event of one request needs. `slots` may change until a key is ready; read it afterwards."""
+
+    store: str
+    origin: Origin
+    generation: int
+    """Epoch of the request when it asked."""
+    answer: Answer = Answer.DONE
+    hits: list[int] = field(default_factory=list)
+    """Keys whose bytes were all there."""
+    joined: list[int] = field(default_factory=list)
+    """Keys whose ticket existed already."""
+    misses: list[int] = field(default_factory=list)
+    """Keys that got a new ticket."""
+    slots: dict[int, int] = field(default_factory=dict)
+    """Slot of each key that this demand holds."""
+    tickets: dict[int, Ticket] = field(default_factory=dict)
+    """Ticket of each key that was not resident, and of each hit that a prediction had brought."""
+    error: Exception | None = None
+    """Why it can't be met; the request must give up."""
+    open: bool = True
+
+    @property
+    def failures(self) -> "list[Demand]":
+        """The demand itself, when it can't be met."""
+        return [self] if self.error is not None else []
+
+    def have(self, keys: Iterable[int], components: int = -1) -> bool:
+        """Whether `components` (bits) of all of `keys` are there; does not mark the keys as used."""
+        # a plain loop: this is asked several times for each missing record
+        tickets = self.tickets
+        for key in keys:
+            ticket = tickets.get(key)
+            if ticket is not None and ticket.wanted & components & ~ticket.ready_bits:
+                return False
+        return True
+
+    def missing(self, now_ns: int, keys: Iterable[int] | None = None, components: int = -1) -> list[Ticket]:
+        """The smallest set of tickets that guards `components` (bits) of `keys` (all by default).
+
+        The first call for a key is the moment when compute asked for it: it decides whether the ticket was on time.
+        Raises the demand's error when it can't be met.
+        """
+        if self.error is not None:
+            raise self.error
+        tickets, missing = self.tickets, []
+        for key in tickets if keys is None else keys:
+            ticket = tickets.get(key)
+            if ticket is not None and ticket.ask(now_ns, components):
+                missing.append(ticket)
+        return missing
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedKey:
+    """One key that a predictor expects to be demanded."""
+
+    key: int
+    probability: float = 1.0
+    """That it will be demanded."""
+    token_mask: int = 1
+    """Bit t: token t of the block is expected to need it."""
+    deadline_ns: int = NEVER_NS
+    """When compute is expected to ask for it; `NEVER_NS`: when its event says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What became of predicted keys: tickets planned or joined, resident keys protected, keys refused."""
+
+    answer: Answer
+    tickets: tuple[Ticket, ...] = ()
+    num_planned: int = 0
+    """Tickets that are new."""
+    protected: tuple[int, ...] = ()
+    """Resident keys that are kept until their layer asks for them, as long as no exact key needs their slots."""
+    refused: tuple[int, ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from workbench.scheduling.demand import WaveSize
+from workbench.scheduling.ticket import WaveSize
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
 from workbench.schema.generated import generated_passes

@@ -22,10 +22,9 @@ from workbench.prediction import ClassBudgets, PassFuture, PredictorSettings, Ro
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
 from workbench.readers.timed import TimedReader
-from workbench.scheduling.demand import Demand, WaveSize
-from workbench.scheduling.lanes import LaneConfig, SchedulerConfig
+from workbench.scheduling.limits import ReadLimits, SchedulerConfig
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import Scope
+from workbench.scheduling.ticket import Demand, Scope, WaveSize
 from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
 from workbench.simulate.pages import drawn_pages
@@ -165,7 +164,7 @@ class Twin:
         keys, room = each.pages[layer], self.config.ple_slots // len(each.pages)
         parts = [keys[start : start + room] for start in range(0, len(keys), room)]
         loads = [PagePart(part, len(part) * PAGE_BYTES) for part in parts]
-        return PageLoad(self._transfer, scope.event(layer), loads, early=True)
+        return PageLoad(self._transfer, scope.origin(layer), loads, early=True)
 
     def _layer(self, scope: Scope, layer: int, keys: Sequence[int]) -> Loading[None]:
         self._compute(self._stages.pre_router_us[layer])
@@ -176,7 +175,7 @@ class Twin:
             part = keys[start : start + self.config.num_slots]
             self._release()
             num_bytes = len(part) * self.config.record_bytes
-            demand = yield from self._transfer.load("expert", part, scope.event(layer), logical_bytes=num_bytes)
+            demand = yield from self._transfer.load("expert", part, scope.origin(layer), logical_bytes=num_bytes)
             self._held = demand
             if self._predicting is not None and not start:
                 self._predicting.routed(scope, layer, np.array([keys]) - layer * self.config.num_experts)
@@ -247,10 +246,10 @@ def _transfer(config: TwinConfig, stages: StageTimes, disk: Disk, log: EventLog,
         num_slots=config.num_slots, policy=config.policy, record_bytes=config.record_bytes, num_experts=config.num_experts
     )
     pages = page_pool(num_slots=config.ple_slots, policy=config.policy)
-    lanes = LaneConfig(depth={"expert": config.depth, "ple": config.ple_slots}, budgets=config.budgets.by_class)
+    lanes = ReadLimits(depth={"expert": config.depth, "ple": config.ple_slots}, budgets=config.budgets.by_class)
     ask_ns, behind_ns, take_ns = (round(us * NS_PER_US) for us in (stages.ask_us, stages.behind_us, stages.take_us))
     source = TimedSource(clock=clock, ask_ns=ask_ns, take_ns=take_ns)
     reader = TimedReader(None, disk, clock, behind_ns=behind_ns)
-    scheduler = Scheduler([records, pages], SchedulerConfig(lanes=lanes))
+    scheduler = Scheduler([records, pages], SchedulerConfig(limits=lanes))
     sources = {"expert": source, "ple": source}
-    return Transfer(scheduler, reader, sources, log, clock, lambda event: None, notes_waves=False)
+    return Transfer(scheduler, reader, sources, log, clock, lambda origin: None, notes_waves=False)

@@ -6,8 +6,8 @@ from workbench.policies import make
 from workbench.readers.base import Read
 from workbench.readers.clock import VirtualClock
 from workbench.scheduling.pool import RECORD_BITS, Pool, Sizes
-from workbench.scheduling.queue import Order
 from workbench.scheduling.slots import SlotTable
+from workbench.scheduling.ticket import Order
 from workbench.units import PAGE_BYTES, align_down, align_up
 
 _NO_BYTES = memoryview(bytearray(0))
