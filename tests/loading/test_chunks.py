@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from workbench.geometry import COMPONENTS
 from workbench.loading.chunks import ChunkSource, cut_layers
 from workbench.readers import PreadReader
-from workbench.runtime.pool import RecordPool
+from workbench.runtime.memory import RecordMemory
 from workbench.runtime.store_cache import lead_in_granule
 from workbench.stores import open_store
 from workbench.stores.extents import Extent
@@ -58,7 +58,7 @@ def test_chunks_are_large_in_large_rings_and_small_in_small_ones(record_bytes, r
 @pytest.fixture
 def source(packed):
     store = open_store(packed)
-    pool = RecordPool(store.geometry, 40, lead_in_granule(store))
+    pool = RecordMemory(store.geometry, 40, lead_in_granule(store))
     cut = cut_layers(store.experts, 12 * pool.stride_bytes - PAGE_BYTES)
     with PreadReader() as reader:
         yield ChunkSource(store.experts, pool, 28, cut, reader.open_file(store.experts.path), checksums=True), store, pool, reader
@@ -70,7 +70,7 @@ def order(key, place):
 
 def test_records_of_a_chunk_are_seen_where_they_lie(source):
     chunks, store, pool, reader = source
-    before = pool.memory(pool.start(0), 27 * pool.stride_bytes).copy()
+    before = pool.memory(pool.offset(0), 27 * pool.stride_bytes).copy()
     last = chunks.keys(5)[-1]
     for key, place in ((chunks.keys(0)[0], 0), (last, 1)):
         reader.submit([chunks.read(order(key, place))])
@@ -84,7 +84,7 @@ def test_records_of_a_chunk_are_seen_where_they_lie(source):
                 with store.experts.path.open("rb") as file:
                     file.seek(extent.offset)
                     assert np.array(view.words).tobytes() == file.read(view.words.nbytes)
-    np.testing.assert_array_equal(pool.memory(pool.start(0), 27 * pool.stride_bytes), before, "a read outside of the ring")
+    np.testing.assert_array_equal(pool.memory(pool.offset(0), 27 * pool.stride_bytes), before, "a read outside of the ring")
 
 
 def test_a_chunk_is_checked_record_by_record(source):

@@ -28,7 +28,7 @@ from workbench.schema.envelopes import load_envelope
 SHAPE = RouteShape(num_layers=4, num_experts=8, top_k=2)
 
 
-class Source:
+class ReadSource:
     def read(self, order):
         return Read(order.number, 0, 0, order.num_bytes, memoryview(b""))
 
@@ -58,7 +58,7 @@ def build(keys, *, lead=1, until=lambda layer, lead: NEVER_NS, reads=2, num_slot
     limits = ReadLimits(depth={"expert": 8}, budgets=dict.fromkeys((Priority.P1, Priority.P2, Priority.P3), budget))
     reader = TimedReader(None, Disk(load_envelope("m5-pro-2tb")), clock)
     transfer = Transfer(
-        Scheduler([pool], SchedulerConfig(limits=limits)), reader, {"expert": Source()}, log, clock, lambda e: None
+        Scheduler([pool], SchedulerConfig(limits=limits)), reader, {"expert": ReadSource()}, log, clock, lambda e: None
     )
     predictor = Planned([PredictedKey(*key) if isinstance(key, tuple) else key for key in keys], lead)
     return transfer, Predicting(transfer, predictor, SHAPE, until), log
@@ -125,7 +125,7 @@ def test_deadlines_come_from_the_clock_of_routers():
         clock.sleep_until(time_ns)
         routers.note(0)
     assert routers.until(3, 2) == 200
-    routers.forget(0)
+    routers.pause(0)
     clock.sleep_until(10**9)
     routers.note(0)
     assert routers.until(3, 1) == 100, "a pause is no layer"

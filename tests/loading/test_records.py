@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from workbench.loading.records import RecordSource
-from workbench.runtime.pool import RecordPool
+from workbench.runtime.memory import RecordMemory
 from workbench.runtime.store_cache import lead_in_granule
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, RECORD_BITS
 from workbench.stores import open_store
@@ -16,7 +16,7 @@ NAMES = {RECORD_BITS: ("gate", "up", "down"), GATE_UP_BITS: ("gate", "up"), DOWN
 @pytest.fixture(scope="module")
 def placed(packed):
     store = open_store(packed)
-    pool = RecordPool(store.geometry, 2, lead_in_granule(store))
+    pool = RecordMemory(store.geometry, 2, lead_in_granule(store))
     return store, pool, RecordSource(store.experts, pool, 5, checksums=True)
 
 

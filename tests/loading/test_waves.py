@@ -49,7 +49,7 @@ class PlannedReader(Reader):
         return len(self.coming)
 
 
-class Source:
+class ReadSource:
     def read(self, order):
         return SimpleNamespace(key=order.number, identity=(order.ticket.key, order.bits))
 
@@ -110,7 +110,7 @@ def run(arrivals, size, *, hits=(), split=False, cost_ns=0, failing=()):
     )
     reader = PlannedReader(clock, planned | {(key, bits): 0 for key in hits for bits in parts}, failing)
     diary = Diary(clock, cost_ns)
-    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, diary.drain)
+    transfer = Transfer(Scheduler([pool]), reader, {"expert": ReadSource()}, log, clock, diary.drain)
     if hits:
         load(transfer, list(hits), scope.origin(0))
         log.clear()
@@ -199,7 +199,7 @@ def test_what_comes_while_compute_ends_was_on_time_and_nobody_waited():
     clock, log = VirtualClock(), EventLog()
     pool = Pool(name="expert", digest="", slots=SlotTable(8, make("lru", capacity=8)), sizes=lambda key, bits: (RECORD, RECORD))
     reader = PlannedReader(clock, {(3, 1): 30, (4, 1): 80})
-    transfer = Transfer(Scheduler([pool]), reader, {"expert": Source()}, log, clock, lambda origin: clock.sleep_until(50))
+    transfer = Transfer(Scheduler([pool]), reader, {"expert": ReadSource()}, log, clock, lambda origin: clock.sleep_until(50))
     for key in (3, 4):
         load(transfer, [key], Scope(0, "decode", 0).origin(1))
     events = log.frame()

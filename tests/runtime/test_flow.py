@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.readers import VirtualClock
-from workbench.runtime.flow import Flow, Part
+from workbench.runtime.flow import Batch, Flow
 
 WAIT_NS = 1000
 
@@ -44,20 +44,20 @@ class Parts:
             self._asked.append(self._left.popleft())
             self._notes.append(("ask", self._asked[-1]))
 
-    def take(self):
+    def next_batch(self):
         yield from ()
-        return Part(self._asked.popleft(), [7]) if self._asked else None
+        return Batch(self._asked.popleft(), [7]) if self._asked else None
 
     @property
     def is_done(self):
         return not self._left and not self._asked
 
-    def views(self, part):
-        return [part.demand]
+    def views(self, batch):
+        return [batch.demand]
 
-    def release(self, part):
+    def release(self, batch):
         self._room += 1
-        self._notes.append(("release", part.demand))
+        self._notes.append(("release", batch.demand))
 
 
 def run(count, room, there):

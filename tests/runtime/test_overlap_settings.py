@@ -8,7 +8,7 @@ import pytest
 from workbench.errors import BadInput
 from workbench.paths import bundled_model
 from workbench.readers import PreadReader, ShuffledReader
-from workbench.runtime import pool
+from workbench.runtime import memory
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
@@ -55,7 +55,7 @@ def test_settings_move_bytes_and_decide_nothing(mini_store, short, mini_referenc
 
 @pytest.mark.parametrize(("wave", "split"), [("barrier", False), (1, True), (2, False), ("all", True)])
 def test_large_records_in_waves(two_tables, resident_run, streamed_run, budget_bytes, monkeypatch, wave, split):
-    monkeypatch.setattr(pool, "SMALL_RECORD_BYTES", 0)
+    monkeypatch.setattr(memory, "SMALL_RECORD_BYTES", 0)
     checkpoint, store = two_tables
     tokens = np.random.default_rng(4).integers(0, 300, 20).tolist()
     config = RuntimeConfig(cache_bytes=budget_bytes(store, 0.1), wave=wave, split_components=split)
@@ -146,7 +146,7 @@ def test_settings_that_contradict_are_refused(mini_store, two_tables, monkeypatc
         StreamedEngine(mini_store, RuntimeConfig(readback="misses", wave="barrier"), EventLog())
     with pytest.raises(BadInput, match="bundled are m2-mini"):
         StreamedEngine(mini_store, RuntimeConfig(envelope="m9"), EventLog())
-    monkeypatch.setattr(pool, "SMALL_RECORD_BYTES", 0)
+    monkeypatch.setattr(memory, "SMALL_RECORD_BYTES", 0)
     with pytest.raises(BadInput, match="use readback=ids"):
         StreamedEngine(two_tables[1], RuntimeConfig(readback="misses"), EventLog())
 

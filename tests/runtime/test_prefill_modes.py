@@ -11,7 +11,7 @@ from workbench.errors import BadInput
 from workbench.loading.transfer import RequestFailed
 from workbench.paths import bundled_model
 from workbench.readers import Fault, FaultKind, FaultyReader, PreadReader, ShuffledReader
-from workbench.runtime import pool
+from workbench.runtime import memory
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.session import Session
@@ -76,7 +76,7 @@ def test_same_bits_in_every_mode(mini_store, prompt, reference, streamed_run, bu
 def test_same_bits_with_any_ring(
     two_tables, tiny_tokens, tiny_reference, streamed_run, budget_bytes, monkeypatch, mode, share, tile, settings, small_bytes
 ):
-    monkeypatch.setattr(pool, "SMALL_RECORD_BYTES", small_bytes)
+    monkeypatch.setattr(memory, "SMALL_RECORD_BYTES", small_bytes)
     config = RuntimeConfig(cache_bytes=budget_bytes(two_tables[1], share), prefill=mode, **settings)
     digests, events = streamed_run(two_tables[1], tiny_tokens, config, tile=tile, decoded=3)
     assert_equal_runs(digests, tiny_reference[tile])

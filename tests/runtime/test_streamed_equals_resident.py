@@ -7,7 +7,7 @@ import pytest
 from workbench.errors import BadInput
 from workbench.loading.transfer import RequestFailed
 from workbench.paths import bundled_model
-from workbench.runtime import pool
+from workbench.runtime import memory
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.session import Session
 from workbench.runtime.store_cache import cache_limits
@@ -55,7 +55,7 @@ def test_same_bits_with_two_tables(two_tables, resident_run, streamed_run, budge
 def test_large_records_run_slot_by_slot_with_the_same_bits(
     two_tables, resident_run, streamed_run, budget_bytes, monkeypatch, share
 ):
-    monkeypatch.setattr(pool, "SMALL_RECORD_BYTES", 0)
+    monkeypatch.setattr(memory, "SMALL_RECORD_BYTES", 0)
     checkpoint, store = two_tables
     tokens = np.random.default_rng(2).integers(0, 300, 40).tolist()
     digests, _ = streamed_run(store, tokens, RuntimeConfig(cache_bytes=budget_bytes(store, share)), tile=40)

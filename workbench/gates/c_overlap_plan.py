@@ -10,7 +10,7 @@ from workbench.errors import BadInput
 from workbench.gates.c_overlap_config import OverlapConfig
 from workbench.gates.traces import profile_geometry
 from workbench.paths import store_folder
-from workbench.runtime.pool import float32_scales_bytes
+from workbench.runtime.memory import float32_scales_bytes
 from workbench.runtime.store_cache import cache_limits
 from workbench.stores import open_store
 

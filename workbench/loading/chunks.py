@@ -65,10 +65,10 @@ def cut_layers(store: ExpertStore, ring_bytes: int) -> Cut:
     return replace(cut, num_places=places if places > 1 else 0)
 
 
-class ChunkMemory(Protocol):
+class ChunkBuffers(Protocol):
     """Memory in one piece, made of slots."""
 
-    def start(self, slot: int) -> int:
+    def offset(self, slot: int) -> int:
         """Bytes from the start of the memory to a slot."""
 
     def memory(self, start: int, num_bytes: int) -> Buffer:
@@ -76,12 +76,14 @@ class ChunkMemory(Protocol):
 
 
 class ChunkSource:
-    """Reads of chunks into the places of a ring. A chunk's key is its layer's times `per_layer`, plus its index."""
+    """Makes the reads of chunks. The key of a chunk is `layer position * per_layer + index`."""
 
-    def __init__(self, store: ExpertStore, memory: ChunkMemory, first_slot: int, cut: Cut, file: int, *, checksums: bool) -> None:
+    def __init__(
+        self, store: ExpertStore, memory: ChunkBuffers, first_slot: int, cut: Cut, file: int, *, checksums: bool
+    ) -> None:
         self.cut = cut
         self._store, self._memory, self._file, self._checksums = store, memory, file, checksums
-        self._first = memory.start(first_slot)
+        self._first = memory.offset(first_slot)
 
     def keys(self, layer: int) -> range:
         """The chunks of a layer, in the order of the file."""

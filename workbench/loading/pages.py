@@ -16,7 +16,7 @@ LAYER_SHIFT = 40
 """A page's key is its PLE layer's position times 2^40 plus its index: stores have far fewer pages."""
 
 
-class PageMemory(Protocol):
+class PageBuffers(Protocol):
     """Slots of one page each."""
 
     page_bytes: int
@@ -28,7 +28,7 @@ class PageSource:
     """Reads of n-gram pages. `stores` by layer index, `files` the reader's index of each."""
 
     def __init__(
-        self, stores: Mapping[int, PleStore], files: Mapping[int, int], memory: PageMemory, *, queue: str, checksums: bool
+        self, stores: Mapping[int, PleStore], files: Mapping[int, int], memory: PageBuffers, *, queue: str, checksums: bool
     ) -> None:
         self._stores, self._memory, self._queue, self._checksums = stores, memory, queue, checksums
         self._files = files
@@ -64,7 +64,7 @@ class PageSource:
 
 
 @dataclass(frozen=True, slots=True)
-class PagePart:
+class PageBatch:
     """Pages of one layer that are demanded and released together."""
 
     keys: Sequence[int]
@@ -76,7 +76,7 @@ class PagePart:
 class PageLoad:
     """The pages of one layer of one pass, in parts of as many as the layer may hold; the first part may be demanded early."""
 
-    def __init__(self, transfer: Transfer, origin: Origin, parts: Sequence[PagePart], *, early: bool) -> None:
+    def __init__(self, transfer: Transfer, origin: Origin, parts: Sequence[PageBatch], *, early: bool) -> None:
         """`early`: the first part is demanded now, where enough slots are free, else where the layer needs it."""
         self._transfer, self._event, self._parts = transfer, origin, parts
         self._first: Demand | None = None

@@ -36,7 +36,7 @@ class RouterClock:
             self._mean_ns = took_ns if not self._mean_ns else self._mean_ns + (took_ns - self._mean_ns) / _MEMORY
         self._last_ns[request] = now_ns
 
-    def forget(self, request: int) -> None:
+    def pause(self, request: int) -> None:
         """A request pauses: the time until its next router tells nothing."""
         self._last_ns.pop(request, None)
 
@@ -80,14 +80,14 @@ class Predicting:
     def committed(self, scope: Scope, keys: Sequence[Sequence[Sequence[int]] | np.ndarray]) -> None:
         """A pass was committed: record keys of its committed tokens, by layer and then by token."""
         if scope.phase not in GENERATION_PHASES:
-            self._routers.forget(scope.request)
+            self._routers.pause(scope.request)
         for layer, rows in enumerate(keys):
             if len(rows):
                 self._predictor.committed(scope, layer, rows)
 
     def cancel(self, request: int) -> None:
         """A request's pass was given up; the scheduler ends its predictions."""
-        self._routers.forget(request)
+        self._routers.pause(request)
         self._waiting.pop(request, None)
 
     def _withdraw(self, request: int, place: tuple[int, int]) -> None:

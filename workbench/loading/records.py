@@ -32,7 +32,7 @@ class _Span:
         return cls(extents, extents[0].offset, extents[-1].end, sum(extent.num_bytes for extent in extents))
 
 
-class RecordMemory(Protocol):
+class RecordBuffers(Protocol):
     """Slots for the page-aligned windows around records."""
 
     def window(self, slot: int, num_bytes: int) -> Buffer:
@@ -45,7 +45,7 @@ class RecordMemory(Protocol):
 class RecordSource:
     """Reads of records. A record starts at its own offset in a page, so nothing is moved; offsets are computed once."""
 
-    def __init__(self, store: ExpertStore, memory: RecordMemory, file: int, *, checksums: bool) -> None:
+    def __init__(self, store: ExpertStore, memory: RecordBuffers, file: int, *, checksums: bool) -> None:
         self._store, self._memory, self._file, self._checksums = store, memory, file, checksums
         self._num_experts = store.num_experts
         self._starts = {

@@ -1,7 +1,7 @@
 """The I/O core: submits the scheduler's reads, tells it of completions, and waits for the smallest set of tickets.
 
-Code that needs bytes is a generator that yields a `Wait` where it can't go on. Whoever drives generators, an engine with many
-lanes or `Transfer.run` with one, resumes a generator when its wait is ready.
+Work that needs bytes is a generator that yields a `Wait`. A driver (an engine with many lanes, or `Transfer.run` with one
+generator) resumes the generator when its wait is ready.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,23 +21,23 @@ from workbench.units import NS_PER_S
 
 _POLL_S = 0.5
 HANG_NS = 30 * NS_PER_S
-"""A read that takes longer is given up and a demanded one starts anew: far above any disk's worst second."""
+"""A read in flight for longer is given up, and a demanded key is read anew: far above any disk's worst second."""
 
 _PART_BITS = {"gate_up": GATE_UP_BITS, "down": DOWN_BIT}
 
 
 class RequestFailed(BadInput):
-    """Demanded bytes could not be had; the request gives up, its committed state is untouched."""
+    """Demanded bytes can't be read: the request fails, its committed state is untouched."""
 
 
-class Source(Protocol):
-    """Turns an order into a read: where the bytes lie and where they go."""
+class ReadSource(Protocol):
+    """Makes the read of an order: file offset and destination memory."""
 
     def read(self, order: Order) -> Read:
         """The read of `order`; its key is the order's number."""
 
     def arrived(self, order: Order) -> None:
-        """The bytes of `order` are in its slot and were checked; called before anybody may use them."""
+        """Called when the checked bytes of `order` are in its slot, before they are published."""
 
 
 class Transfer:
@@ -47,14 +47,14 @@ class Transfer:
         self,
         scheduler: Scheduler,
         reader: Reader,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, ReadSource],
         log: EventLog,
         clock: Clock,
         drain: Callable[[Origin], None],
         *,
         notes_waves: bool = True,
     ) -> None:
-        """`drain(event)` returns when the device is idle: time counts as exposed wait only after it returns.
+        """`drain(origin)` blocks until the device is idle: time counts as exposed wait only after it returns.
 
         `notes_waves`: whether each wave of missing records leaves events.
         """
@@ -62,7 +62,7 @@ class Transfer:
         self.clock = clock
         self.recorder = Recorder(log)
         self.changes = 0
-        """Completions and releases so far: a demand that found no slots is tried again when this has changed."""
+        """Completions and releases so far: a demand without slots is retried when the number has changed."""
         self._queue = scheduler.reads.queue
         self._reader = reader
         self._sources = sources
@@ -77,9 +77,9 @@ class Transfer:
     def load(
         self, store: str, keys: Sequence[int], origin: Origin, *, logical_bytes: int, num_rows: int | None = None
     ) -> Loading[Demand]:
-        """Demands the exact keys of one event and submits the reads that it needs; waits while too many slots are held.
+        """Demands exact keys and submits the reads of missing ones; waits while too many slots are pinned.
 
-        `logical_bytes`: what was asked for, records or `num_rows` n-gram rows.
+        `logical_bytes`: bytes of the demanded records, or of `num_rows` demanded n-gram rows.
         """
         asked_ns = self.clock.now_ns()
         while (demand := self.ask(store, keys, origin)) is None:
@@ -88,8 +88,8 @@ class Transfer:
         return demand
 
     def ask(self, store: str, keys: Sequence[int], origin: Origin) -> Demand | None:
-        """Demands the keys if slots for all of them are free, and logs nothing; None while too many slots are held."""
-        # reads that have completed are hits; their places at the disk go to this demand before they go to predictions
+        """Demands exact keys without an event in the log; None while too many slots are pinned."""
+        # completed reads are hits, and the depth that they free serves this demand before it serves predictions
         landed = self._land_all(0.0) if self.num_in_flight else 0
         demand = self.scheduler.demand(store, keys, origin, self.clock.now_ns())
         if landed or demand.misses or demand.joined:
@@ -104,18 +104,18 @@ class Transfer:
     def prefetch(
         self, store: str, keys: Sequence[PredictedKey], origin: Origin, priority: Priority, predictor: str
     ) -> Prediction:
-        """Predicted keys, best first; submits what may go now."""
+        """Plans reads of predicted keys, best first, and submits those that may start now."""
         prediction = self.scheduler.prefetch(store, keys, origin, self.clock.now_ns(), priority=priority, predictor=predictor)
         self.pump()
         return prediction
 
     def release(self, demand: Demand, *, drop: Collection[int] = ()) -> None:
-        """Ends a demand's leases, after evaluation; its keys in `drop` leave their slots."""
+        """Ends the pins of a demand, after evaluation; keys in `drop` leave their slots."""
         self.changes += 1
         self.scheduler.release(demand, drop=drop)
 
     def cancel(self, request: int) -> None:
-        """Ends a request's generation: its reads are given up, its leases end."""
+        """Ends the generation of a request: its reads are given up, its pins end."""
         self.changes += 1
         self.scheduler.cancel(request)
 
@@ -126,7 +126,7 @@ class Transfer:
     # ---- reads --------------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Submits what may go now; a busy reader's share waits again."""
+        """Submits the reads that may start now; reads that a busy reader refuses are queued again."""
         if not self._queue.num_waiting:
             return
         orders = self.scheduler.issue(self.clock.now_ns())
@@ -142,7 +142,7 @@ class Transfer:
             order.ticket.queue_depth = depth
 
     def collect(self) -> None:
-        """Takes completions, without waiting."""
+        """Handles completed reads, without waiting."""
         if self.num_in_flight:
             self._collect(0.0)
 
@@ -172,7 +172,7 @@ class Transfer:
             return end.value
 
     def advance(self, waits: Sequence[Wait]) -> None:
-        """None of `waits` is ready: lets one piece of compute finish; when there is none, compute stands still for bytes."""
+        """While none of `waits` is ready: syncs one piece of compute; without a piece, waits exposed."""
         for wait in waits:
             if wait.sync_piece():
                 self.collect()
@@ -180,7 +180,7 @@ class Transfer:
         self._wait_exposed(waits)
 
     def wait(self, demand: Demand | JointDemand, sync_piece: Callable[[], bool] = no_pieces) -> Loading[int]:
-        """Ends when all keys of a demand are there: nanoseconds that compute stood still for them."""
+        """Waits for all keys of a demand; returns the exposed wait in nanoseconds."""
         keys = list(demand.tickets)
         exposed_ns = 0
         if not self.is_there(demand):
@@ -191,14 +191,14 @@ class Transfer:
         return exposed_ns
 
     def is_there(self, demand: Demand | JointDemand) -> bool:
-        """Whether all reads of a demand have completed. Does not mark its keys as used."""
+        """Whether all reads of a demand have completed. Polls the reader; does not mark keys as used."""
         self.collect()
         return demand.have(demand.tickets)
 
     def use(
         self, demand: Demand | JointDemand, keys: Sequence[int], components: int, asked_ns: int, names: Sequence[str]
     ) -> None:
-        """Compute takes `components` of `keys`, all of which are there: whether they were on time is fixed now.
+        """Marks `components` of `keys`, whose reads have completed, as used: fixes whether they were on time.
 
         A wave of reads demanded at `asked_ns` is noted for each part in `names` (gate_up, down); resident keys leave no trace.
         """
@@ -213,14 +213,14 @@ class Transfer:
                 self.recorder.wave(demand, name, asked_ns, ready_ns, count=len(tickets))
 
     def _ask_for(self, demand: Demand | JointDemand, keys: Sequence[int], components: int = -1) -> None:
-        """Compute asks for bytes that are there. Raises RequestFailed when the demand can't be met."""
+        """Marks complete keys as asked for by compute. Raises RequestFailed when the demand has failed."""
         if isinstance(demand, Demand) and demand.error is not None:
             raise request_failed(demand) from demand.error
         if demand.tickets:
             demand.missing(self.clock.now_ns(), keys, components)
 
     def _wait_exposed(self, waits: Sequence[Wait]) -> None:
-        """Drains the device, then waits until one of `waits` is ready or can't be met."""
+        """Drains the device, then waits until one of `waits` is ready or has failed."""
         exact = [wait for wait in waits if wait.demand is not None]
         if not exact:
             self._await_progress()
@@ -230,7 +230,7 @@ class Transfer:
         self._drain(exact[0].origin)
         start_ns, over = clock.now_ns(), None
         if start_ns > before_ns:
-            # what completed while the device was still busy was not waited for
+            # reads that completed while the device was busy cost no exposed wait
             self.collect()
             if first_over(waits) is not None:
                 return

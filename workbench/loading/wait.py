@@ -1,4 +1,4 @@
-"""Waits: what a generator yields where it can't go on without bytes or slots."""
+"""Waits: yielded by a generator that needs bytes or slots."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ Loading = Generator["Wait", None, T]
 
 
 def no_pieces() -> bool:
-    """Of work that dispatches nothing: there is no piece to wait for."""
+    """`Wait.sync_piece` of work that dispatches no compute."""
     return False
 
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """What a generator waits for: a stage of a demand whose bytes are there, or (without a demand) slots."""
+    """A wait of a generator: for a stage of a demand whose reads have completed, or (without a demand) for slots."""
 
     demand: Demand | JointDemand | None
     find: Callable[[], list[int] | None]
-    """The stage that can run now; None while the bytes of none are there."""
+    """Returns the keys of the stage that can run now; None while reads are missing."""
     keys: Sequence[int] = ()
-    """Keys that compute would take now: those that complete first, or `all_of_them`."""
+    """Keys that compute needs next: whichever complete first, or `all_of_them`."""
     all_of_them: bool = False
     sync_piece: Callable[[], bool] = no_pieces
-    """Returns when the oldest piece of compute that this work dispatched is done; False when there is none."""
+    """Syncs the oldest piece of compute that the work dispatched; False when there is none."""
     stage: list[int] | None = None
-    """The stage that `find` returned: keys that compute uses next; None before."""
+    """Keys that `find` returned; None before."""
     exposed_ns: int = 0
-    """Time that compute stood still for it."""
+    """Exposed wait so far."""
 
     def is_ready(self) -> bool:
-        """Whether the work can go on: its stage was found."""
+        """Whether the generator can be resumed."""
         if self.stage is None:
             self.stage = self.find()
         return self.stage is not None
 
     @property
     def failures(self) -> list[Demand]:
-        """Demands that can't be met."""
+        """Demands that have failed."""
         return self.demand.failures if self.demand is not None else []
 
     @property
@@ -53,7 +53,7 @@ class Wait:
         return self.demand.origin
 
     def ask(self, now_ns: int) -> int:
-        """Compute asks for the keys: reads that are still to complete."""
+        """Marks the keys as asked for by compute; returns how many reads are still missing."""
         if self.demand is None:
             return 0
         missing = self.demand.missing(now_ns, self.keys)
@@ -61,7 +61,7 @@ class Wait:
 
 
 def first_over(waits: Sequence[Wait]) -> Wait | None:
-    """The first wait that is ready or can't be met."""
+    """The first wait that is ready or has failed."""
     for wait in waits:
         if wait.is_ready() or wait.failures:
             return wait

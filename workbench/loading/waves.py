@@ -1,6 +1,6 @@
-"""Waves: the experts of one layer's demand, resident ones at once, the others as their bytes arrive (AFN-019, H4).
+"""Waves: incremental dispatch of one layer's experts, resident ones first, the others as reads complete (AFN-019, H4).
 
-Which experts run together follows the disk; where their results go does not, so every order gives the same bits.
+Which experts run together depends on the disk; where results are placed does not, so every order gives the same bits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ class ExpertWork(Protocol):
         """Dispatches whole experts."""
 
     def gate_up(self, keys: Sequence[int], slots: Mapping[int, int]) -> Any:
-        """Dispatches `silu(gate) * up` of experts; what `down` needs."""
+        """Dispatches `silu(gate) * up` of experts; returns the argument `inner` of `down`."""
 
     def down(self, keys: Sequence[int], slots: Mapping[int, int], inner: Any) -> None:
-        """Dispatches the down products of what `gate_up` gave."""
+        """Dispatches the down products of `inner`, which `gate_up` returned."""
 
     def sync_piece(self) -> bool:
-        """Returns when the oldest dispatched piece was computed; False when there is none."""
+        """Syncs the oldest dispatched piece of compute; False when there is none."""
 
 
 def run_in_waves(
     transfer: Transfer, demand: Demand | JointDemand, keys: Iterable[int], work: ExpertWork, size: WaveSize
 ) -> Loading[None]:
-    """Runs the experts `keys`, some or all of those demanded: resident ones first, then `size` missing ones or more together."""
+    """Runs the experts `keys` of a demand: resident ones first, then missing ones, `size` or more together."""
     waves = _Waves(transfer, demand, work)
     if size == "barrier":
         yield from transfer.wait(demand)
@@ -57,10 +57,10 @@ class _Waves:
         self._asked_ns = transfer.clock.now_ns()
         self._arriving: list[int] = []
         self._open: dict[int, tuple[list[int], Any]] = {}
-        """Waves whose down was still on its way, by their first keys: all keys, and what gate and up gave."""
+        """Waves without their down reads, by first key: all keys, and the output of gate and up."""
 
     def run_all(self, keys: Sequence[int], size: int) -> Loading[None]:
-        """Runs experts as their bytes arrive, `size` or more together, and those that remain."""
+        """Runs experts as their reads complete, `size` or more together; the last wave may be smaller."""
         self._arriving = list(keys)
         wait = Wait(self._demand, lambda: self._next(size), sync_piece=self._work.sync_piece)
         while self._arriving or self._open:
@@ -75,13 +75,13 @@ class _Waves:
             self.run(wave)
 
     def _missing(self) -> list[int]:
-        """Keys that compute still waits for."""
+        """Keys whose reads are missing."""
         if not self._open:
             return self._arriving
         return [*self._arriving, *(key for wave, _ in self._open.values() for key in wave)]
 
     def _next(self, size: int) -> list[int] | None:
-        """The wave that can run now: an open one (its down), else a new one; None while the bytes of neither are there."""
+        """Keys of the wave that can run now: an open wave (its down), else a new wave; None while reads are missing."""
         if self._open:
             for wave, _ in self._open.values():
                 if self._demand.have(wave, DOWN_BIT):
@@ -92,7 +92,7 @@ class _Waves:
         return ready if ready and len(ready) >= min(size, len(self._arriving)) else None
 
     def run(self, keys: list[int]) -> None:
-        """Dispatches gate and up of a wave, its down, or both: whatever has its bytes and was not dispatched yet."""
+        """Dispatches gate and up of a wave, its down, or both: the components that are complete and not dispatched yet."""
         slots = self._demand.slots
         if keys[0] in self._open:
             _, inner = self._open.pop(keys[0])
@@ -106,5 +106,5 @@ class _Waves:
             self._open[keys[0]] = keys, self._work.gate_up(keys, slots)
 
     def _use(self, keys: Sequence[int], components: int, *names: str) -> None:
-        """Compute takes these components: fixes whether they were on time."""
+        """Marks components as used: fixes whether they were on time."""
         self._transfer.use(self._demand, keys, components, self._asked_ns, names)

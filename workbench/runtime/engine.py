@@ -33,7 +33,7 @@ class Group(Protocol):
         """A lane failed or was cancelled: the others go on without it."""
 
 
-class ExpertSource(Protocol):
+class ExpertBackend(Protocol):
     """Where routed experts' values come from."""
 
     def start(self, lane: Lane) -> None:
@@ -43,7 +43,7 @@ class ExpertSource(Protocol):
         """The experts that the routers of `members` chose."""
 
 
-class RowSource(Protocol):
+class RowBackend(Protocol):
     """Where n-gram rows come from."""
 
     def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
@@ -66,8 +66,8 @@ class Engine:
     def __init__(
         self,
         model: Model,
-        experts: ExpertSource,
-        rows: RowSource,
+        experts: ExpertBackend,
+        rows: RowBackend,
         transfer: Transfer,
         evaluation: Evaluation,
         log: EventLog,

@@ -11,8 +11,8 @@ import numpy as np
 
 from workbench.geometry import COMPONENTS, DOWN, GATE, UP
 from workbench.model.experts import QuantizedMatrix, expert_forward, stacked_expert_forward, swiglu
-from workbench.runtime.block import Block
-from workbench.runtime.pool import RecordPool
+from workbench.runtime.memory import RecordMemory
+from workbench.runtime.routed_tokens import RoutedTokens
 
 Slots = Mapping[int, int]
 """Slot of each key."""
@@ -21,25 +21,25 @@ Slots = Mapping[int, int]
 class ExpertMath(Protocol):
     """Experts of a slot pool on a block. `keys` name them; results are those of `block.pairs(keys)`, in that order."""
 
-    def run(self, block: Block, keys: Sequence[int], slots: Slots) -> None:
+    def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
         """Whole experts: puts their results into the block."""
 
-    def gate_up(self, block: Block, keys: Sequence[int], slots: Slots) -> list[mx.array]:
+    def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
         """`silu(gate) * up` of them."""
 
-    def down(self, block: Block, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
+    def down(self, block: RoutedTokens, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
         """Their down products of what `gate_up` gave: puts their results into the block."""
 
 
 class StackedMath:
     """Small records: one gather over the pool for all pairs at once."""
 
-    def __init__(self, pool: RecordPool, lead_in: Callable[[int], int]) -> None:
+    def __init__(self, pool: RecordMemory, lead_in: Callable[[int], int]) -> None:
         """`lead_in(key)`: bytes between the start of a record's window and the record."""
         self._pool, self._lead_in = pool, lead_in
         self._gate, self._up, self._down = (pool.stack[name] for name in COMPONENTS)
 
-    def run(self, block: Block, keys: Sequence[int], slots: Slots) -> None:
+    def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
         """Whole experts: puts their results into the block."""
         if block.is_whole(keys):
             ids = self._ids(block.flat, slots, block.shape)
@@ -56,19 +56,19 @@ class StackedMath:
         """Entries of the stack at which the records of `keys` start."""
         return np.array([self._pool.entry(slots[key], self._lead_in(key)) for key in keys], dtype=np.uint32)
 
-    def gate_up(self, block: Block, keys: Sequence[int], slots: Slots) -> list[mx.array]:
+    def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
         """`silu(gate) * up` of them, in one array."""
         pairs = block.pairs(keys)
         ids, x = self._pair_ids(block, pairs, slots), block.rows(pairs)[:, None, None, :]
         return [swiglu(self._gate.apply_gathered(x, ids), self._up.apply_gathered(x, ids))]
 
-    def down(self, block: Block, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
+    def down(self, block: RoutedTokens, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
         """Their down products: puts their results into the block."""
         pairs = block.pairs(keys)
         outputs = self._down.apply_gathered(inner[0], self._pair_ids(block, pairs, slots))
         block.put(pairs, [outputs.reshape(len(pairs), -1)])
 
-    def _pair_ids(self, block: Block, pairs: Sequence[int], slots: Slots) -> mx.array:
+    def _pair_ids(self, block: RoutedTokens, pairs: Sequence[int], slots: Slots) -> mx.array:
         # a single token's row is shared by all pairs, else each pair has its own
         return self._ids([block.flat[pair] for pair in pairs], slots, (1, -1) if block.shape[0] == 1 else (-1, 1))
 
@@ -79,31 +79,33 @@ class StackedMath:
 class SlotMath:
     """Large records: products on each slot's own arrays."""
 
-    def __init__(self, pool: RecordPool, lead_in: Callable[[int], int]) -> None:
+    def __init__(self, pool: RecordMemory, lead_in: Callable[[int], int]) -> None:
         """`lead_in(key)`: bytes between the start of a record's window and the record."""
         self._pool, self._lead_in = pool, lead_in
 
-    def run(self, block: Block, keys: Sequence[int], slots: Slots) -> None:
+    def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
         """Whole experts: puts their results into the block."""
         parts = ((x, view[GATE], view[UP], view[DOWN]) for x, view in self._parts(block, keys, slots))
         block.put(block.pairs(keys), [expert_forward(*part) for part in parts])
 
-    def gate_up(self, block: Block, keys: Sequence[int], slots: Slots) -> list[mx.array]:
+    def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
         """`silu(gate) * up` of each."""
         return [swiglu(view[GATE].apply(x), view[UP].apply(x)) for x, view in self._parts(block, keys, slots)]
 
-    def down(self, block: Block, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
+    def down(self, block: RoutedTokens, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
         """Their down products: puts their results into the block."""
         views = (self._view(key, slots) for key in keys)
         block.put(block.pairs(keys), [view[DOWN].apply(x) for x, view in zip(inner, views, strict=True)])
 
-    def _parts(self, block: Block, keys: Sequence[int], slots: Slots) -> Iterator[tuple[mx.array, Mapping[str, QuantizedMatrix]]]:
+    def _parts(
+        self, block: RoutedTokens, keys: Sequence[int], slots: Slots
+    ) -> Iterator[tuple[mx.array, Mapping[str, QuantizedMatrix]]]:
         return ((block.rows(block.pairs([key])), self._view(key, slots)) for key in keys)
 
     def _view(self, key: int, slots: Slots) -> Mapping[str, QuantizedMatrix]:
         return self._pool.components(slots[key], self._lead_in(key))
 
 
-def expert_math(pool: RecordPool, lead_in: Callable[[int], int]) -> StackedMath | SlotMath:
+def expert_math(pool: RecordMemory, lead_in: Callable[[int], int]) -> StackedMath | SlotMath:
     """The way that suits a pool's records."""
     return StackedMath(pool, lead_in) if pool.small else SlotMath(pool, lead_in)

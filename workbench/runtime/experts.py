@@ -14,14 +14,14 @@ from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.loading.waves import run_in_waves
 from workbench.model.state import LONGEST_BLOCK
-from workbench.runtime.block import Block
 from workbench.runtime.engine import Members
 from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.expert_math import ExpertMath
-from workbench.runtime.flow import BlockWork
+from workbench.runtime.flow import TileWork
 from workbench.runtime.hit_table import HitTable
 from workbench.runtime.lane import Lane
 from workbench.runtime.prefill import Prefill
+from workbench.runtime.routed_tokens import RoutedTokens
 from workbench.scheduling.ticket import Demand, Scope, WaveSize
 
 
@@ -91,12 +91,12 @@ class ExpertGroup:
         hidden = [self._routes[lane].hidden for lane in self._lanes]
         keys = {lane: self._read_back(lane, self._routes[lane].ids) for lane in self._lanes}
         if len(keys) == 1:
-            block = Block(hidden[0], keys[self._lanes[0]])
+            block = RoutedTokens(hidden[0], keys[self._lanes[0]])
         else:
-            block = Block(mx.concatenate(hidden), np.concatenate(list(keys.values())))
+            block = RoutedTokens(mx.concatenate(hidden), np.concatenate(list(keys.values())))
         tile = self._lanes[0].tile
         if tile is not None:
-            yield from tile.run(self._layer, BlockWork(block, self._experts.evaluation, self._scope), block.heat)
+            yield from tile.run(self._layer, TileWork(block, self._experts.evaluation, self._scope), block.heat)
         else:
             yield from self._run_block(block, keys)
         return self._split(block.result(), keys)
@@ -120,7 +120,7 @@ class ExpertGroup:
         lane.release_held(self._experts.transfer)
         return chosen.astype(np.int64) + self._layer * self._experts.geometry.num_experts
 
-    def _run_block(self, block: Block, keys: Mapping[Lane, np.ndarray]) -> Loading[None]:
+    def _run_block(self, block: RoutedTokens, keys: Mapping[Lane, np.ndarray]) -> Loading[None]:
         """All experts of a block, as many at a time as slots hold."""
         start = 0
         while start < len(block.keys):
@@ -185,7 +185,7 @@ class ExpertGroup:
     def _num_bytes(self, keys: Sequence[int]) -> int:
         return len(keys) * self._experts.geometry.record_bytes
 
-    def _run_demand(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
+    def _run_demand(self, block: RoutedTokens, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
         experts = self._experts
         if experts.evaluation.stage_hook is not None:
             yield from self._run_in_stages(block, demand, keys)
@@ -193,10 +193,10 @@ class ExpertGroup:
             # the last layer's dispatch takes these along
             experts.math.run(block, keys, demand.slots)
         else:
-            work = BlockDispatch(experts.math, experts.evaluation, block, self._scope)
+            work = ExpertDispatch(experts.math, experts.evaluation, block, self._scope)
             yield from run_in_waves(experts.transfer, demand, keys, work, experts.wave)
 
-    def _run_in_stages(self, block: Block, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
+    def _run_in_stages(self, block: RoutedTokens, demand: Demand | JointDemand, keys: Sequence[int]) -> Loading[None]:
         """All experts of a demand together, gate and up apart from down."""
         math, run_stage = self._experts.math, self._experts.evaluation.stage
         yield from self._experts.transfer.wait(demand)
@@ -230,7 +230,7 @@ class ExpertGroup:
         lacking = experts.evaluation.read_back(lane.scope, self._layer, missing)
         lane.release_held(experts.transfer)
         mine = np.array(keys).astype(np.int64)
-        block = Block(route.hidden, mine)
+        block = RoutedTokens(route.hidden, mine)
         late = [key for key in dict.fromkeys(lacking.ravel().tolist()) if key >= 0]
         demands = self._ask_all({lane: block.keys})
         if demands is None:
@@ -248,10 +248,10 @@ class ExpertGroup:
         return block.result()
 
 
-class BlockDispatch:
+class ExpertDispatch:
     """Dispatches the experts of a block and knows which pieces are still being computed."""
 
-    def __init__(self, math: ExpertMath, evaluation: Evaluation, block: Block, scope: Scope) -> None:
+    def __init__(self, math: ExpertMath, evaluation: Evaluation, block: RoutedTokens, scope: Scope) -> None:
         self._math, self._evaluation, self._block, self._scope = math, evaluation, block, scope
         self._running: deque[mx.array] = deque()
 

@@ -1,7 +1,7 @@
-"""Records flow past compute: parts of a layer are asked for ahead, computed in order as their bytes come, and let go.
+"""The prefill pipeline: batches of a layer's records are demanded ahead, computed in order as reads complete, and released.
 
-What a prefill tile needs is more than memory holds, so it never waits for a whole layer: while one part is computed, the
-reads of the next ones are in flight. How parts are made is the feed's business: `union` and `ring`.
+A prefill tile needs more records than memory holds, so a tile never waits for a whole layer: while one batch is computed, reads
+of the next batches are in flight. A feed makes the batches: `union` and `chunk_buffer`.
 """
 
 from collections import deque
@@ -15,64 +15,64 @@ from workbench.geometry import DOWN, GATE, UP
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.model.experts import QuantizedMatrix, expert_forward
-from workbench.runtime.block import Block
 from workbench.runtime.evaluation import Evaluation
+from workbench.runtime.routed_tokens import RoutedTokens
 from workbench.scheduling.ticket import Demand, Scope
 
 _PENDING = 2
-"""Parts that compute has been given and whose end nobody has waited for: the next one is dispatched behind them."""
+"""Pipeline depth: batches dispatched to the device and not yet synchronised."""
 
 Views = Mapping[str, QuantizedMatrix]
-"""Gate, up and down of one record, where they lie."""
+"""Gate, up and down of one record, as arrays on the memory of the record."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """Records that come, are computed and go together."""
+class Batch:
+    """Records that are demanded, computed and released together."""
 
     demand: Demand
     keys: Sequence[int]
-    """Those that the tile uses."""
+    """Records of the batch that the tile uses."""
 
 
 class Feed(Protocol):
-    """The parts of one layer, in the order in which they are read."""
+    """The batches of one layer, in the order in which they are read."""
 
     def fill(self) -> None:
-        """Asks for as many of the next parts as there is room for."""
+        """Demands the next batches while there is room for them."""
 
-    def take(self) -> Loading[Part | None]:
-        """The next part, asked for; None when there is none, or no room for it until a part is released."""
+    def next_batch(self) -> Loading[Batch | None]:
+        """The next demanded batch; None after the last one, and while there is no room until a batch is released."""
 
     @property
     def is_done(self) -> bool:
-        """Whether all parts were taken."""
+        """Whether all batches were returned."""
 
-    def views(self, part: Part) -> list[Views]:
-        """Where the records of a part lie, once they are there."""
+    def views(self, batch: Batch) -> list[Views]:
+        """Arrays of each record of a batch whose reads have completed."""
 
-    def release(self, part: Part) -> None:
-        """A part has been computed: its memory may go."""
+    def release(self, batch: Batch) -> None:
+        """Releases a computed batch."""
 
 
 class Work(Protocol):
-    """What is to be computed on records."""
+    """Compute of one tile on records."""
 
     def begin(self, keys: Sequence[int], views: Sequence[Views]) -> Any:
-        """Dispatches the experts `keys`; what `finish` needs."""
+        """Dispatches the experts `keys`; returns the argument of `finish`."""
 
     def finish(self, begun: Any) -> None:
-        """Returns when what was begun has been computed, so that its records may go."""
+        """Syncs a dispatched batch, so that its records can be released."""
 
 
-class BlockWork:
-    """The experts of a block of tokens, in MLX."""
+class TileWork:
+    """The experts of routed tokens, in MLX."""
 
-    def __init__(self, block: Block, evaluation: Evaluation, scope: Scope) -> None:
+    def __init__(self, block: RoutedTokens, evaluation: Evaluation, scope: Scope) -> None:
         self._block, self._evaluation, self._scope = block, evaluation, scope
 
     def begin(self, keys: Sequence[int], views: Sequence[Views]) -> list[mx.array]:
-        """Dispatches the experts and puts their results into the block."""
+        """Dispatches the experts and adds their results to the routed tokens."""
         block, outputs = self._block, []
         for key, view in zip(keys, views, strict=True):
             outputs.append(expert_forward(block.rows(block.pairs([key])), view[GATE], view[UP], view[DOWN]))
@@ -81,29 +81,29 @@ class BlockWork:
         return outputs
 
     def finish(self, begun: list[mx.array]) -> None:
-        """Evaluates them."""
+        """Syncs the outputs of a batch."""
         self._evaluation.finish(self._scope, *begun)
 
 
 class Flow:
-    """Takes the parts of a feed, waits for their bytes, and has them computed."""
+    """Runs the batches of a feed: waits for their reads, dispatches their compute."""
 
     def __init__(self, transfer: Transfer) -> None:
         self._transfer = transfer
-        self._pending: deque[tuple[Part, Any]] = deque()
+        self._pending: deque[tuple[Batch, Any]] = deque()
         self.waited_ns = 0
-        """Time that compute has stood still for bytes."""
+        """Exposed wait so far."""
 
     def run(self, feed: Feed, work: Work) -> Loading[None]:
-        """Computes one layer; nothing of it is held afterwards."""
+        """Computes one layer; no batch of the feed is pinned afterwards."""
         feed.fill()
         while not feed.is_done:
-            part = yield from feed.take()
-            if part is not None:
-                # compute stands still only when it has nothing left to do
-                self.waited_ns += yield from self._transfer.wait(part.demand, lambda: self._finish_one(feed, work))
-                self._pending.append((part, work.begin(part.keys, feed.views(part))))
-            if self._pending and (part is None or len(self._pending) > _PENDING):
+            batch = yield from feed.next_batch()
+            if batch is not None:
+                # an exposed wait begins only when no dispatched batch is left
+                self.waited_ns += yield from self._transfer.wait(batch.demand, lambda: self._finish_one(feed, work))
+                self._pending.append((batch, work.begin(batch.keys, feed.views(batch))))
+            if self._pending and (batch is None or len(self._pending) > _PENDING):
                 self._finish(feed, work)
         while self._pending:
             self._finish(feed, work)
@@ -115,7 +115,7 @@ class Flow:
         return True
 
     def _finish(self, feed: Feed, work: Work) -> None:
-        part, begun = self._pending.popleft()
+        batch, begun = self._pending.popleft()
         work.finish(begun)
-        feed.release(part)
+        feed.release(batch)
         feed.fill()

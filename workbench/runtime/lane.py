@@ -54,7 +54,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class _BlockReads:
+class _PassReads:
     """What the rows of a block asked for, until it is known which rows are committed."""
 
     store: str
@@ -89,7 +89,7 @@ class Lane:
     """Records that dispatched compute still reads."""
     tile: TilePass | None = None
     """How the layers of a prompt's tile are read."""
-    block_reads: list[_BlockReads] = field(default_factory=list)
+    block_reads: list[_PassReads] = field(default_factory=list)
     meeting: "Meeting | None" = None
     """Lanes that this one meets at every layer of the pass."""
     start_ns: int = 0
@@ -104,7 +104,7 @@ class Lane:
     def note_reads(self, store: str, keys: np.ndarray, demand: Demand, key_bytes: int) -> None:
         """The rows of a block asked for `keys [T, k]`; those of rejected rows are accounted for at the commit."""
         if self.scope.num_tokens > 1 and self.accept is not None:
-            self.block_reads.append(_BlockReads(store, keys, demand, key_bytes))
+            self.block_reads.append(_PassReads(store, keys, demand, key_bytes))
 
     def begin(self, tokens: np.ndarray, phase: str, accept: Accept | None) -> None:
         """A pass over `tokens [T]` begins: one transaction of the state."""

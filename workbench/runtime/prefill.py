@@ -1,4 +1,4 @@
-"""Prefill: decides for every tile of a prompt how its records come, and runs each of its layers so (AFN-019, H5)."""
+"""Prefill: chooses macro or micro mode for each tile of a prompt and runs the layers of the tile (AFN-019, H5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -8,11 +8,11 @@ import numpy as np
 from workbench.loading.records import RecordSource
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
+from workbench.runtime.chunk_buffer import ChunkBuffer, LayerFeed
 from workbench.runtime.crossover import Crossover, Estimate, LayerRun
 from workbench.runtime.flow import Feed, Flow, Work
-from workbench.runtime.pool import RecordPool
-from workbench.runtime.ring import LayerFeed, Ring
-from workbench.runtime.union import Guests, Share, UnionFeed
+from workbench.runtime.memory import RecordMemory
+from workbench.runtime.union import PrefillShare, RetainedRecords, UnionFeed
 from workbench.scheduling.ticket import Scope
 from workbench.schema import EventLog
 
@@ -20,31 +20,31 @@ Mode = Literal["auto", "macro", "micro"]
 
 
 class Prefill:
-    """Tiles on one record pool, each a pass of its own; what is learnt of disk and compute serves the next ones."""
+    """Prefill driver of one record memory. Measured disk and compute times serve the choice for later tiles."""
 
     def __init__(
         self,
         transfer: Transfer,
         source: RecordSource,
-        pool: RecordPool,
+        pool: RecordMemory,
         log: EventLog,
         *,
         layers: Sequence[int],
         crossover: Crossover,
-        share: Share,
-        ring: Ring | None,
+        share: PrefillShare,
+        ring: ChunkBuffer | None,
         mode: Mode,
     ) -> None:
-        """`layers`: those of a pass, in order. Without a `ring` every tile is read as a union."""
+        """`layers`: indices in the order of a pass. Without a `ring` every tile is read as a union (micro)."""
         self.transfer, self.source, self.pool = transfer, source, pool
         self.layers, self.crossover, self.share, self.ring = layers, crossover, share, ring
         self.mode = mode
         """Forced, or chosen for each tile."""
-        self.guests = Guests(share.stay)
+        self.guests = RetainedRecords(share.stay)
         self._log = log
 
     def start(self, scope: Scope) -> "TilePass":
-        """A tile begins: chooses its mode; whole layers start to flow at once."""
+        """Begins a tile: chooses its mode; in macro mode reads of whole layers start at once."""
         estimate = self.crossover.predict(scope.num_tokens, self._residents())
         wanted = estimate.mode if self.mode == "auto" else self.mode
         origins = [scope.origin(layer) for layer in self.layers]
@@ -58,7 +58,7 @@ class Prefill:
     def end(self) -> None:
         """Called before decode: returns borrowed memory; records left by prefill become ordinary cache entries."""
         self._give_back()
-        self.guests.forget()
+        self.guests.clear()
 
     def by_expert(self, layer: int, counts: Mapping[int, int]) -> np.ndarray:
         """Counts of record keys, as an array over the experts of their layer."""
@@ -96,14 +96,14 @@ class Prefill:
 
 
 class TilePass:
-    """One tile on its way through the layers."""
+    """The pass of one tile through the layers."""
 
     def __init__(self, prefill: Prefill, scope: Scope, *, is_macro: bool) -> None:
-        """`is_macro`: its layers pass whole through the ring."""
+        """`is_macro`: whole layers are read, through the chunk buffer."""
         self._prefill, self._scope, self._is_macro = prefill, scope, is_macro
         self._flow = Flow(prefill.transfer)
         self.left_ns = prefill.transfer.clock.now_ns()
-        """When the layer before was left."""
+        """When compute of the previous layer ended."""
 
     def run(self, layer: int, work: Work, heat: Mapping[int, int]) -> Loading[None]:
         """Computes one layer; `heat`: rows of the tile that use each record."""
@@ -126,7 +126,7 @@ class TilePass:
         self.left_ns = end_ns
 
     def close(self) -> None:
-        """The pass is over or has failed: the ring is free for others."""
+        """Ends the pass, also after a failure: the chunk buffer is free for other tiles."""
         if self._is_macro and self._prefill.ring is not None:
             self._prefill.ring.leave()
         self._is_macro = False

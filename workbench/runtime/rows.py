@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from workbench.loading.pages import PageLoad, PagePart, PageSource
+from workbench.loading.pages import PageBatch, PageLoad, PageSource
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.runtime.lane import Lane
-from workbench.runtime.pool import PagePool
+from workbench.runtime.memory import PageMemory
 from workbench.scheduling.ticket import Demand
 from workbench.stores.ple_pages import PleStore
 
@@ -30,7 +30,7 @@ class StreamedRows:
     """N-gram rows of a page pool that is filled from PLE stores."""
 
     def __init__(
-        self, stores: Mapping[int, PleStore], transfer: Transfer, source: PageSource, pool: PagePool, *, early: bool
+        self, stores: Mapping[int, PleStore], transfer: Transfer, source: PageSource, pool: PageMemory, *, early: bool
     ) -> None:
         """`early`: reads start as soon as the tokens are known; else where the layer needs the rows."""
         self._stores, self._transfer, self._source, self._pool = stores, transfer, source, pool
@@ -51,9 +51,9 @@ class StreamedRows:
         load = PageLoad(self._transfer, origin, parts, early=self._early)
         lane.rows[layer] = _PageRows(load, keys, places, chunks, len(row_ids))
 
-    def _part(self, layer: int, keys: np.ndarray, chunk: np.ndarray) -> PagePart:
+    def _part(self, layer: int, keys: np.ndarray, chunk: np.ndarray) -> PageBatch:
         num_rows = int(_inside(keys, chunk).sum())
-        return PagePart(chunk.tolist(), num_rows * self._stores[layer].row_bytes, num_rows)
+        return PageBatch(chunk.tolist(), num_rows * self._stores[layer].row_bytes, num_rows)
 
     def _note(self, lane: Lane, layer: int, row_ids: np.ndarray, keys: np.ndarray) -> None:
         """Logs unique rows, and requested pages before deduplication across the block."""

@@ -5,7 +5,7 @@ import math
 import psutil
 
 from workbench.runtime.budget import CacheBudget, plan_cache
-from workbench.runtime.pool import slot_stride_bytes
+from workbench.runtime.memory import slot_stride_bytes
 from workbench.stores import Store
 from workbench.units import PAGE_BYTES
 

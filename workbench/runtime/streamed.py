@@ -12,10 +12,11 @@ from workbench.loading.chunks import ChunkSource, cut_layers
 from workbench.loading.pages import PageSource
 from workbench.loading.predicting import Predicting
 from workbench.loading.records import RecordSource
-from workbench.loading.transfer import Source, Transfer
+from workbench.loading.transfer import ReadSource, Transfer
 from workbench.model.model import Model
 from workbench.prediction import RouteShape, make_predictor
 from workbench.readers import Clock, Disk, PacedReader, Reader, RealClock, open_reader
+from workbench.runtime.chunk_buffer import LAYER, ChunkBuffer, layer_pool
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.crossover import UNKNOWN_DISK, Crossover, DiskRates
 from workbench.runtime.engine import Engine
@@ -23,13 +24,12 @@ from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.expert_math import ExpertMath, StackedMath, expert_math
 from workbench.runtime.experts import StreamedExperts
 from workbench.runtime.hit_table import HitTable
-from workbench.runtime.pool import PagePool, RecordPool
+from workbench.runtime.memory import PageMemory, RecordMemory
 from workbench.runtime.prefill import Prefill
 from workbench.runtime.resident import MLX_CACHE_BYTES, load_tensors
-from workbench.runtime.ring import LAYER, Ring, layer_pool
 from workbench.runtime.rows import StreamedRows
 from workbench.runtime.store_cache import lead_in_granule, plan_store_cache
-from workbench.runtime.union import Share
+from workbench.runtime.union import PrefillShare
 from workbench.scheduling.limits import ReadLimits, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, Pool
 from workbench.scheduling.scheduler import Scheduler
@@ -73,8 +73,8 @@ class StreamedEngine(Engine):
         before = mx.get_active_memory()
         model = Model(geometry, load_tensors(self.store.resident_path))
         self.resident_bytes = mx.get_active_memory() - before
-        self._record_pool = RecordPool(geometry, self.budget.num_slots, lead_in_granule(self.store))
-        self._page_pool = PagePool(self.budget.num_pages, self.budget.page_bytes)
+        self._record_memory = RecordMemory(geometry, self.budget.num_slots, lead_in_granule(self.store))
+        self._page_memory = PageMemory(self.budget.num_pages, self.budget.page_bytes)
         self.cache_bytes = self.budget.num_bytes
         self.reader = configured_reader(config) if reader is None else reader
         self.identity = {
@@ -95,14 +95,14 @@ class StreamedEngine(Engine):
         expert_file = self.reader.open_file(self.store.experts.path)
         self._records, pages = self._sources(expert_file)
         chunks = self._chunks(expert_file)
-        sources: dict[str, Source] = {"expert": self._records, "ple": pages}
+        sources: dict[str, ReadSource] = {"expert": self._records, "ple": pages}
         if chunks is not None:
             sources[LAYER] = chunks
         self.scheduler = Scheduler(self._pools(self._records, pages, chunks), scheduler_config(config))
         transfer = Transfer(self.scheduler, self.reader, sources, log, clock, evaluation.finish_all)
-        self._ring = Ring(transfer, chunks, self._record_pool, self._num_ring_slots) if chunks else None
+        self._ring = ChunkBuffer(transfer, chunks, self._record_memory, self._num_ring_slots) if chunks else None
         predicting = self._predicting_of(transfer)
-        math = expert_math(self._record_pool, self._records.lead_in)
+        math = expert_math(self._record_memory, self._records.lead_in)
         experts = StreamedExperts(
             geometry,
             transfer,
@@ -113,7 +113,7 @@ class StreamedEngine(Engine):
             hit_table=self._hit_table(geometry, math, evaluation) if config.readback == "misses" else None,
             predicting=predicting,
         )
-        rows = StreamedRows(self.store.ngrams, transfer, pages, self._page_pool, early=config.ple == "early")
+        rows = StreamedRows(self.store.ngrams, transfer, pages, self._page_memory, early=config.ple == "early")
         super().__init__(model, experts, rows, transfer, evaluation, log, predicting)
 
     def _predicting_of(self, transfer: Transfer) -> Predicting | None:
@@ -141,11 +141,11 @@ class StreamedEngine(Engine):
         return Prefill(
             transfer,
             self._records,
-            self._record_pool,
+            self._record_memory,
             log,
             layers=layers,
             crossover=crossover,
-            share=Share.of(self.budget.num_slots, config.ring_share, geometry.num_hidden_layers),
+            share=PrefillShare.of(self.budget.num_slots, config.ring_share, geometry.num_hidden_layers),
             ring=self._ring,
             mode=config.prefill,
         )
@@ -158,7 +158,7 @@ class StreamedEngine(Engine):
 
     def _chunks(self, file: int) -> ChunkSource | None:
         """Reads of whole layers; None where the ring would be too small. Raises BadInput when the configuration needs one."""
-        pool, num_ring_slots = self._record_pool, self._num_ring_slots
+        pool, num_ring_slots = self._record_memory, self._num_ring_slots
         cut = cut_layers(self.store.experts, max(0, num_ring_slots * pool.stride_bytes - PAGE_BYTES))
         if cut.num_places:
             first = pool.num_slots - num_ring_slots
@@ -171,8 +171,8 @@ class StreamedEngine(Engine):
     def _sources(self, expert_file: int) -> tuple[RecordSource, PageSource]:
         store, config = self.store, self.config
         files = {layer: self.reader.open_file(ngrams.path) for layer, ngrams in store.ngrams.items()}
-        records = RecordSource(store.experts, self._record_pool, expert_file, checksums=config.checksums)
-        return records, PageSource(store.ngrams, files, self._page_pool, queue=page_queue(config), checksums=config.checksums)
+        records = RecordSource(store.experts, self._record_memory, expert_file, checksums=config.checksums)
+        return records, PageSource(store.ngrams, files, self._page_memory, queue=page_queue(config), checksums=config.checksums)
 
     def _pools(self, records: RecordSource, pages: PageSource, chunks: ChunkSource | None) -> list[Pool]:
         store, budget = self.store, self.budget

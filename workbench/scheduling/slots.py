@@ -272,10 +272,10 @@ class SlotTable:
         return True
 
     def lend(self, count: int) -> Loan | None:
-        """Takes the last `count` slots out of use: the policy's worst keys leave, the others that lie there move.
+        """Reserves the last `count` slots: evicts the policy's worst keys and moves the other keys in these slots.
 
-        None, and nothing happens, while one of these slots is pinned or drains, or too many other slots are pinned. Raises ValueError when slots
-        are lent already.
+        None, and nothing happens, while one of these slots is pinned or drains, or too many other slots are pinned. Raises
+        ValueError when slots are lent already.
         """
         if self.num_lent or not 0 < count < self.num_slots:
             raise ValueError(f"can't lend {count} of {self.num_slots} slots, {self.num_lent} of them lent already")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
-from workbench.loading.pages import PageLoad, PagePart
+from workbench.loading.pages import PageBatch, PageLoad
 from workbench.loading.predicting import Predicting
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
@@ -163,7 +163,7 @@ class Twin:
         """Asks for a PLE layer's first pages; each layer has an equal part of the slots."""
         keys, room = each.pages[layer], self.config.ple_slots // len(each.pages)
         parts = [keys[start : start + room] for start in range(0, len(keys), room)]
-        loads = [PagePart(part, len(part) * PAGE_BYTES) for part in parts]
+        loads = [PageBatch(part, len(part) * PAGE_BYTES) for part in parts]
         return PageLoad(self._transfer, scope.origin(layer), loads, early=True)
 
     def _layer(self, scope: Scope, layer: int, keys: Sequence[int]) -> Loading[None]:

@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 
 
-class Block:
+class RoutedTokens:
     """`T` tokens that chose `k` records each. The number of a pair is `token * k + rank`.
 
     Results may be put in any order and in any number of pieces; `result` has them in rank order.

@@ -3,14 +3,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.runtime.block import Block
+from workbench.runtime.routed_tokens import RoutedTokens
 
 WIDTH = 3
 
 
 def block_of(chosen):
     hidden = np.arange(len(chosen) * WIDTH, dtype=np.float32).reshape(len(chosen), WIDTH)
-    return Block(mx.array(hidden), np.array(chosen)), hidden
+    return RoutedTokens(mx.array(hidden), np.array(chosen)), hidden
 
 
 def outputs_of(pairs, shift=0.0):

@@ -8,8 +8,8 @@ from workbench.geometry import COMPONENTS, FLASH_NEXT, Geometry
 from workbench.hardware import huge_page_bytes
 from workbench.paths import bundled_model
 from workbench.readers import aligned_buffer
-from workbench.runtime import pool as pool_module
-from workbench.runtime.pool import PagePool, RecordPool, slot_stride_bytes
+from workbench.runtime import memory as memory_module
+from workbench.runtime.memory import PageMemory, RecordMemory, slot_stride_bytes
 from workbench.units import MIB, PAGE_BYTES, align_up
 
 MINI = Geometry.from_folder(bundled_model())
@@ -45,7 +45,7 @@ def put_record(pool, slot, lead_in, seed):
 
 
 def test_windows_start_on_pages_and_lie_in_the_pool():
-    pool = RecordPool(MINI, 5, GRANULE)
+    pool = RecordMemory(MINI, 5, GRANULE)
     starts = [pool.window(slot, 8192).__array_interface__["data"][0] for slot in range(5)]
     assert all(start % PAGE_BYTES == 0 for start in starts)
     assert set(np.diff(starts)) == {pool.stride_bytes}
@@ -53,7 +53,7 @@ def test_windows_start_on_pages_and_lie_in_the_pool():
 
 
 def test_slots_lie_on_huge_pages_where_there_are_any():
-    reference, pool = aligned_buffer(8 * MIB), RecordPool(FLASH_NEXT, 4, GRANULE)
+    reference, pool = aligned_buffer(8 * MIB), RecordMemory(FLASH_NEXT, 4, GRANULE)
     reference[:] = 1
     has_some = huge_page_bytes(reference.ctypes.data, len(reference)) > 0
     window = pool.window(1, pool.stride_bytes)
@@ -63,8 +63,8 @@ def test_slots_lie_on_huge_pages_where_there_are_any():
 
 @pytest.mark.parametrize("lead_in", range(0, PAGE_BYTES, GRANULE))
 def test_component_views_share_the_slots_memory(lead_in, monkeypatch):
-    monkeypatch.setattr(pool_module, "SMALL_RECORD_BYTES", 0)
-    pool = RecordPool(MINI, 3, GRANULE)
+    monkeypatch.setattr(memory_module, "SMALL_RECORD_BYTES", 0)
+    pool = RecordMemory(MINI, 3, GRANULE)
     start = pool.record(2, lead_in).__array_interface__["data"][0]
     for name in COMPONENTS:
         rows, columns = MINI.component_shape(name)
@@ -78,8 +78,8 @@ def test_component_views_share_the_slots_memory(lead_in, monkeypatch):
 
 @pytest.mark.parametrize("offset", [0, GRANULE, 3 * slot_stride_bytes(MINI, GRANULE) - 3 * GRANULE])
 def test_views_of_a_record_across_slots_share_their_memory(offset):
-    pool = RecordPool(MINI, 5, GRANULE)
-    start = pool.start(1) + offset
+    pool = RecordMemory(MINI, 5, GRANULE)
+    start = pool.offset(1) + offset
     memory = pool.memory(start, MINI.record_bytes)
     for name, view in pool.components_at(start).items():
         rows, columns = MINI.component_shape(name)
@@ -91,7 +91,7 @@ def test_views_of_a_record_across_slots_share_their_memory(offset):
 
 
 def test_a_moved_record_is_the_same_in_its_new_slot():
-    pool = RecordPool(MINI, 4, GRANULE)
+    pool = RecordMemory(MINI, 4, GRANULE)
     put_record(pool, 3, GRANULE, 1)
     pool.move(3, 1)
     np.testing.assert_array_equal(pool.record(1, GRANULE), pool.record(3, GRANULE))
@@ -103,7 +103,7 @@ def test_a_moved_record_is_the_same_in_its_new_slot():
 
 @pytest.mark.parametrize("lead_in", range(0, PAGE_BYTES, GRANULE))
 def test_a_stack_entry_is_the_record_and_sees_later_writes(lead_in):
-    pool = RecordPool(MINI, 4, GRANULE)
+    pool = RecordMemory(MINI, 4, GRANULE)
     assert pool.small
     start = pool.record(0, 0).__array_interface__["data"][0]
     assert address(pool.stack["gate"].words) == start
@@ -120,7 +120,7 @@ def test_a_stack_entry_is_the_record_and_sees_later_writes(lead_in):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=8), st.integers(0, 99))
 def test_a_record_in_one_slot_never_touches_another(places, seed):
-    pool = RecordPool(MINI, 4, GRANULE)
+    pool = RecordMemory(MINI, 4, GRANULE)
     held = {}
     for step, (slot, quarter) in enumerate(places):
         held[slot] = (quarter * GRANULE, put_record(pool, slot, quarter * GRANULE, seed + step))
@@ -138,11 +138,11 @@ def test_true_size_records_cost_two_pages_and_keep_no_float32_scales():
 
 def test_a_granule_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="granule 1000"):
-        RecordPool(MINI, 1, 1000)
+        RecordMemory(MINI, 1, 1000)
 
 
 def test_pages_are_aligned():
-    pages = PagePool(3, PAGE_BYTES)
+    pages = PageMemory(3, PAGE_BYTES)
     assert pages.pages.shape == (3, PAGE_BYTES)
     assert pages.pages.__array_interface__["data"][0] % PAGE_BYTES == 0
     assert pages.num_bytes == 3 * PAGE_BYTES

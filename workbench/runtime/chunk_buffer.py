@@ -1,8 +1,8 @@
-"""Macro prefill: whole layers pass through memory that the record pool lends, in chunks, ahead of the layer that computes.
+"""Macro prefill: whole layers are read in chunks, ahead of compute, into slots that the record memory lends.
 
-Reads run on over the border of a layer as long as the ring has a free place: while the GPU computes layer l, layer l + 1
-loads. A read of a chunk carries all its records, as if each had a ticket of its own: those that the router chooses later are
-used predictions, the others are waste.
+Reads continue into the next layer while the buffer has a free place: while the GPU computes layer l, layer l + 1 is read. A
+chunk is one read of many records, logged as if each record had a ticket of its own: records that the router chooses later are
+used predictions, the other records are wasted.
 """
 
 from collections import deque
@@ -12,31 +12,31 @@ from workbench.loading.chunks import ChunkSource
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.policies.lru import Lru
-from workbench.runtime.flow import Part, Views
-from workbench.runtime.pool import RecordPool
+from workbench.runtime.flow import Batch, Views
+from workbench.runtime.memory import RecordMemory
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.slots import SlotTable
 from workbench.scheduling.ticket import Demand, Origin, Ticket
 
 LAYER = "layer"
-"""Name of the scheduler's pool whose slots are the ring's places, and of its lane."""
+"""Name of the scheduler's pool whose slots are the places of the buffer, and of its queue."""
 _RECORDS = "expert"
 
 
 def layer_pool(source: ChunkSource, digest: str) -> Pool:
-    """The scheduler's view of a ring: a place is a slot, and chunks leave when they were used."""
+    """The scheduler's pool of a chunk buffer: a place is a slot, and a chunk leaves after use."""
     num_places = source.cut.num_places
     return Pool(name=LAYER, digest=digest, slots=SlotTable(num_places, Lru(num_places)), sizes=source.sizes)
 
 
-class Ring:
-    """Places for chunks, and the stream of layers through them: one pass at a time has it."""
+class ChunkBuffer:
+    """Places for chunks, used as a ring. One pass at a time owns the buffer."""
 
-    def __init__(self, transfer: Transfer, source: ChunkSource, pool: RecordPool, num_slots: int) -> None:
-        """`num_slots`: slots of the record pool that it borrows, the last ones."""
+    def __init__(self, transfer: Transfer, source: ChunkSource, pool: RecordMemory, num_slots: int) -> None:
+        """`num_slots`: slots that the buffer borrows, the last ones of the record memory."""
         self.source = source
         self._transfer, self._pool, self._num_slots = transfer, pool, num_slots
-        self._coming: deque[tuple[int, Origin]] = deque()
+        self._next: deque[tuple[int, Origin]] = deque()
         self._asked: deque[tuple[int, Demand]] = deque()
         self._used: dict[int, Collection[int]] = {}
         self._held = 0
@@ -45,18 +45,18 @@ class Ring:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of records that its places hold."""
+        """Bytes of records that the places hold."""
         return self.source.cut.num_places * self.source.cut.length * self.source.cut.record_bytes
 
     def take_over(self, origins: Sequence[Origin]) -> bool:
-        """A pass gets the ring and asks for the first chunks of its layers, which `events` name in order.
+        """Gives the buffer to a pass and demands the first chunks of its layers, in the order of `origins`.
 
-        False while another pass has it, or while somebody holds a record in its memory.
+        False while another pass owns the buffer, or while a demand pins a record in the borrowed slots.
         """
         if self._taken or not self._borrow():
             return False
         self._taken = True
-        self._coming = deque((key, origin) for origin in origins for key in self.source.keys(origin.layer))
+        self._next = deque((key, origin) for origin in origins for key in self.source.keys(origin.layer))
         self.fill()
         return True
 
@@ -71,7 +71,7 @@ class Ring:
         return True
 
     def give_back(self) -> None:
-        """Returns the memory unless a pass has it; while a read that was given up writes there, the next call does."""
+        """Returns the borrowed slots unless a pass owns them; while a stale read writes there, a later call returns them."""
         if not self._lent or self._taken:
             return
         places = self._transfer.scheduler.pools[LAYER].slots
@@ -82,22 +82,22 @@ class Ring:
             self._lent = False
 
     def fill(self) -> None:
-        """Asks for the next chunks while places are free."""
-        while self._coming and self._ask():
+        """Demands the next chunks while places are free."""
+        while self._next and self._ask():
             pass
 
     def _ask(self) -> bool:
-        key, origin = self._coming[0]
+        key, origin = self._next[0]
         demand = self._transfer.ask(LAYER, [key], origin)
         if demand is None:
             return False
-        self._coming.popleft()
+        self._next.popleft()
         self._asked.append((key, demand))
         self._held += 1
         return True
 
-    def take(self) -> Loading[Demand | None]:
-        """The next chunk; None until one is released. Where none is held, waits for reads that were given up."""
+    def next_batch(self) -> Loading[Demand | None]:
+        """The demand of the next chunk; None until a chunk is released. Without pinned chunks, waits for stale reads to end."""
         while not self._asked:
             if self._held:
                 return None
@@ -110,22 +110,22 @@ class Ring:
         return self._pool.components_at(self.source.record_start(place, position))
 
     def ahead(self) -> dict[int, Demand]:
-        """Chunks that were asked for and not taken."""
+        """Demands of chunks that compute has not reached, by chunk."""
         return dict(self._asked)
 
     def use(self, chunk: int, keys: Collection[int]) -> None:
-        """The native router has spoken: the records `keys` of a chunk are used."""
+        """Notes that the native router chose the records `keys` of a chunk."""
         self._used[chunk] = keys
 
     def release(self, demand: Demand) -> None:
-        """A chunk was computed, or nobody needs it: its place is free."""
+        """Frees the place of a chunk that was computed or has no chosen record."""
         self._transfer.release(demand, drop=list(demand.slots))
         self._held -= 1
 
     def leave(self) -> None:
-        """The pass that had the ring is over or has failed (the scheduler ends its leases then)."""
+        """Ends the ownership of a pass that is over or has failed (the scheduler ends its pins then)."""
         self._taken = False
-        self._coming.clear()
+        self._next.clear()
         self._asked.clear()
         self._used.clear()
         self._held = 0
@@ -136,9 +136,9 @@ class Ring:
 
 
 class LayerFeed:
-    """One layer of the stream: its chunks in order; those that the tile uses nothing of are let go at once."""
+    """The chunks of one layer in order; chunks without a used record are released at once."""
 
-    def __init__(self, ring: Ring, layer: int, keys: Sequence[int]) -> None:
+    def __init__(self, ring: ChunkBuffer, layer: int, keys: Sequence[int]) -> None:
         """`keys`: records that the tile uses."""
         self._ring = ring
         self._left = deque(ring.source.keys(layer))
@@ -149,37 +149,37 @@ class LayerFeed:
             ring.use(chunk, frozenset(used))
 
     def progress(self) -> tuple[int, int]:
-        """Used records that are there, and those that are on their way."""
+        """How many used records are complete, and how many are in flight."""
         ahead = self._ring.ahead()
         asked = [(len(keys), ahead[chunk]) for chunk, keys in self._wanted.items() if chunk in ahead]
         there = sum(count for count, demand in asked if demand.have(demand.tickets))
         return there, sum(count for count, _ in asked) - there
 
     def fill(self) -> None:
-        """Asks for the next chunks, be they of later layers."""
+        """Demands the next chunks, also of later layers."""
         self._ring.fill()
 
-    def take(self) -> Loading[Part | None]:
-        """The next chunk that is used."""
-        while self._left and (demand := (yield from self._ring.take())) is not None:
+    def next_batch(self) -> Loading[Batch | None]:
+        """The next chunk with a used record."""
+        while self._left and (demand := (yield from self._ring.next_batch())) is not None:
             keys = self._wanted.get(self._left.popleft())
             if keys is not None:
-                return Part(demand, keys)
+                return Batch(demand, keys)
             self._ring.release(demand)
             self._ring.fill()
         return None
 
     @property
     def is_done(self) -> bool:
-        """Whether all chunks were taken."""
+        """Whether all chunks were returned."""
         return not self._left
 
-    def views(self, part: Part) -> list[Views]:
-        """Components of the used records, where they lie in the chunk's place."""
-        ((chunk, place),) = part.demand.slots.items()
+    def views(self, batch: Batch) -> list[Views]:
+        """Components of the used records, as arrays on the place of the chunk."""
+        ((chunk, place),) = batch.demand.slots.items()
         first = self._ring.source.records(chunk)[0]
-        return [self._ring.components(place, key - first) for key in part.keys]
+        return [self._ring.components(place, key - first) for key in batch.keys]
 
-    def release(self, part: Part) -> None:
-        """A chunk was computed."""
-        self._ring.release(part.demand)
+    def release(self, batch: Batch) -> None:
+        """Releases a computed chunk."""
+        self._ring.release(batch.demand)

@@ -45,11 +45,11 @@ def float32_scales_bytes(geometry: Geometry) -> int:
     return 2 * 4 * values // geometry.codec.group_size
 
 
-class RecordPool:
+class RecordMemory:
     """`num_slots` slots for expert records of one geometry.
 
     A slot holds the page-aligned window around a record, so the record starts at its own lead-in, and nothing is moved. MLX
-    sees it in one of two ways. Small records: the pool is one stack of overlapping entries, `granule` bytes apart, and a
+    sees it in one of two ways. Small records: the memory is one stack of overlapping entries, `granule` bytes apart, and a
     record is the entry that starts where it starts; its float32 scales lie at a fixed distance behind it. Large records:
     views of each component, built once for each slot and lead-in. Both alias the slot, whatever record it holds later.
     """
@@ -72,13 +72,13 @@ class RecordPool:
         self._flat = self._bytes.reshape(-1)
         self._views: dict[int, Mapping[str, QuantizedMatrix]] = {}
         self._scale_views: dict[tuple[int, int], Mapping[str, tuple[np.ndarray, np.ndarray]]] = {}
-        self._parts = _component_parts(geometry, granule)
+        self._layouts = _component_layouts(geometry, granule)
         self.stack: Mapping[str, QuantizedMatrix] = self._build_stack() if self.small else {}
-        """Gate, up and down of every record in the pool, by `entry`; empty for large records."""
+        """Gate, up and down of every record in the memory, by `entry`; empty for large records."""
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the whole pool."""
+        """Bytes of all slots."""
         return self.num_slots * self.stride_bytes
 
     def window(self, slot: int, num_bytes: int) -> np.ndarray:
@@ -86,11 +86,11 @@ class RecordPool:
         return self._bytes[slot, self._shift : self._shift + num_bytes]
 
     def move(self, old: int, new: int) -> None:
-        """Copies what `old` holds into `new`."""
+        """Copies the bytes of slot `old` to slot `new`."""
         self._bytes[new] = self._bytes[old]
 
-    def start(self, slot: int) -> int:
-        """Where the window of `slot` starts, in bytes from the start of the pool: on a page of memory."""
+    def offset(self, slot: int) -> int:
+        """Bytes from the start of the memory to the window of `slot`, which starts on a page."""
         return slot * self.stride_bytes + self._shift
 
     def memory(self, start: int, num_bytes: int) -> np.ndarray:
@@ -107,74 +107,73 @@ class RecordPool:
         return (slot * self.stride_bytes + lead_in) // self._granule
 
     def arrived(self, slot: int, lead_in: int, components: Iterable[str]) -> None:
-        """The bytes of `components` are in the slot: makes their float32 scales, where the pool keeps any."""
+        """Makes the float32 scales of `components`, whose bytes are in the slot; nothing for large records."""
         if not self.small:
             return
         place = slot, lead_in
         if place not in self._scale_views:
-            self._scale_views[place] = {name: self._scales(slot, lead_in, part) for name, part in self._parts.items()}
+            self._scale_views[place] = {name: self._scales(slot, lead_in, layout) for name, layout in self._layouts.items()}
         views = self._scale_views[place]
         for name in components:
             bfloat16, float32 = views[name]
             np.left_shift(bfloat16, 16, out=float32, dtype=np.uint32)
 
-    def _scales(self, slot: int, lead_in: int, part: "_Part") -> tuple[np.ndarray, np.ndarray]:
-        """Views of a component's bfloat16 scales and biases, and of the place of their float32 copies."""
+    def _scales(self, slot: int, lead_in: int, layout: "_ComponentLayout") -> tuple[np.ndarray, np.ndarray]:
+        """Views of a component's bfloat16 scales and biases, and of their float32 copies."""
         row, start = self._bytes[slot], self._shift + lead_in
-        copies = start + part.float32
-        return row[start + part.scales : start + part.end].view("<u2"), row[copies : copies + 2 * (part.end - part.scales)].view(
-            "<u4"
-        )
+        copies, num_bytes = start + layout.float32, layout.end - layout.scales
+        bfloat16, float32 = row[start + layout.scales : start + layout.end], row[copies : copies + 2 * num_bytes]
+        return bfloat16.view("<u2"), float32.view("<u4")
 
     def components(self, slot: int, lead_in: int) -> Mapping[str, QuantizedMatrix]:
         """Gate, up and down of the record in `slot`, as MLX arrays that share the slot's memory."""
-        return self.components_at(self.start(slot) + lead_in)
+        return self.components_at(self.offset(slot) + lead_in)
 
     def components_at(self, start: int) -> Mapping[str, QuantizedMatrix]:
-        """The same of a record that starts `start` bytes behind the start of the pool, be it across slots."""
+        """Gate, up and down of the record `start` bytes behind the start of the memory, which may lie across slots."""
         if start not in self._views:
             first, last = start // self.stride_bytes, (start + self.geometry.record_bytes - 1) // self.stride_bytes
             # of these slots alone: MLX has no flat array over 2 GiB
             flat, inside = self._array[first : last + 1].reshape(-1), start - first * self.stride_bytes
-            self._views[start] = {name: self._view(part, flat, inside) for name, part in self._parts.items()}
+            self._views[start] = {name: self._view(layout, flat, inside) for name, layout in self._layouts.items()}
         return self._views[start]
 
-    def _view(self, part: "_Part", flat: mx.array, start: int) -> QuantizedMatrix:
+    def _view(self, layout: "_ComponentLayout", flat: mx.array, start: int) -> QuantizedMatrix:
         bounds = (
-            (part.words, part.scales, mx.uint32),
-            (part.scales, part.biases, mx.bfloat16),
-            (part.biases, part.end, mx.bfloat16),
+            (layout.words, layout.scales, mx.uint32),
+            (layout.scales, layout.biases, mx.bfloat16),
+            (layout.biases, layout.end, mx.bfloat16),
         )
         words, scales, biases = (
-            flat[start + low : start + high].view(dtype).reshape(part.rows, -1) for low, high, dtype in bounds
+            flat[start + low : start + high].view(dtype).reshape(layout.rows, -1) for low, high, dtype in bounds
         )
         mx.eval(words, scales, biases)
         codec = self.geometry.codec
         return QuantizedMatrix(words=words, scales=scales, biases=biases, bits=codec.bits, group_size=codec.group_size)
 
     def _build_stack(self) -> Mapping[str, QuantizedMatrix]:
-        return {name: self._stacked(part) for name, part in self._parts.items()}
+        return {name: self._stacked(layout) for name, layout in self._layouts.items()}
 
-    def _stacked(self, part: "_Part") -> QuantizedMatrix:
-        """The pool as overlapping entries `granule` bytes apart; only those that start a record are ever named."""
+    def _stacked(self, layout: "_ComponentLayout") -> QuantizedMatrix:
+        """The memory as overlapping entries `granule` bytes apart; only entries that start a record are ever indexed."""
         entries = self.num_slots * self.stride_bytes // self._granule
-        scales_bytes = 2 * (part.biases - part.scales)
+        scales_bytes = 2 * (layout.biases - layout.scales)
 
         def strided(dtype: mx.Dtype, start: int, row_bytes: int) -> mx.array:
-            shape = (entries, part.rows, row_bytes // 4)
+            shape = (entries, layout.rows, row_bytes // 4)
             strides = (self._granule // 4, row_bytes // 4, 1)
             return mx.as_strided(self._array.view(dtype), shape, strides, (self._shift + start) // 4)
 
-        words = strided(mx.uint32, part.words, (part.scales - part.words) // part.rows)
-        scales = strided(mx.float32, part.float32, scales_bytes // part.rows)
-        biases = strided(mx.float32, part.float32 + scales_bytes, scales_bytes // part.rows)
+        words = strided(mx.uint32, layout.words, (layout.scales - layout.words) // layout.rows)
+        scales = strided(mx.float32, layout.float32, scales_bytes // layout.rows)
+        biases = strided(mx.float32, layout.float32 + scales_bytes, scales_bytes // layout.rows)
         mx.eval(words, scales, biases)
         codec = self.geometry.codec
         return QuantizedMatrix(words=words, scales=scales, biases=biases, bits=codec.bits, group_size=codec.group_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _ComponentLayout:
     """Where one component lies, in bytes from the start of its record."""
 
     rows: int
@@ -186,20 +185,20 @@ class _Part:
     """Its float32 scales, then biases: behind the longest window that a read fills, whatever the lead-in."""
 
 
-def _component_parts(geometry: Geometry, granule: int) -> Mapping[str, _Part]:
-    parts, start = {}, 0
+def _component_layouts(geometry: Geometry, granule: int) -> Mapping[str, _ComponentLayout]:
+    layouts, start = {}, 0
     float32 = geometry.record_bytes + PAGE_BYTES - granule
     for name in COMPONENTS:
         rows, columns = geometry.component_shape(name)
         scales = start + rows * columns * geometry.codec.bits // 8
         biases = scales + 2 * rows * columns // geometry.codec.group_size
         end = 2 * biases - scales
-        parts[name] = _Part(rows=rows, words=start, scales=scales, biases=biases, end=end, float32=float32)
+        layouts[name] = _ComponentLayout(rows=rows, words=start, scales=scales, biases=biases, end=end, float32=float32)
         start, float32 = end, float32 + 2 * (end - scales)
-    return parts
+    return layouts
 
 
-class PagePool:
+class PageMemory:
     """`num_slots` page-aligned slots of `page_bytes` for n-gram pages; plain memory, MLX never sees it."""
 
     def __init__(self, num_slots: int, page_bytes: int) -> None:
@@ -212,5 +211,5 @@ class PagePool:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the whole pool."""
+        """Bytes of all slots."""
         return self.num_slots * self.page_bytes
