@@ -41,7 +41,9 @@ def _check_outcome(verdict: Verdict) -> Check:
 
 def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[Check]:
     from workbench.analysis.routes import routes_of
-    from workbench.gates.b_locality import LocalityConfig, criteria_of, measure
+    from workbench.gates.b_locality import LocalityConfig
+    from workbench.gates.b_locality.measures import measure
+    from workbench.gates.b_locality.verdict import criteria_of
     from workbench.gates.traces import profile_geometry
 
     config = LocalityConfig.from_toml(folder.path / "config.toml")
@@ -63,8 +65,8 @@ def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[
 
 
 def _check_overlap(folder: RunFolder, verdict: Verdict) -> Check:
-    from workbench.gates.c_overlap_config import OverlapConfig
-    from workbench.gates.c_overlap_verdict import TABLES, Measures, criteria_of
+    from workbench.gates.c_overlap.config import OverlapConfig
+    from workbench.gates.c_overlap.verdict import TABLES, Measures, criteria_of
 
     config = OverlapConfig.from_toml(folder.path / "config.toml")
     tables = {name: read_table(folder.artifacts / "tables" / f"{name}.parquet") for name in TABLES}

@@ -7,10 +7,10 @@ import pytest
 from workbench.abba.records import ORDER, ArmRecord, CohortRecord, Series, WatchRecord
 from workbench.config import with_settings
 from workbench.experiments.generate import GenerateConfig, run_generate
-from workbench.gates import c_overlap_arms
 from workbench.gates.base import run_gate
 from workbench.gates.c_overlap import GATE
-from workbench.gates.c_overlap_plan import SPLIT, WAVES
+from workbench.gates.c_overlap import arms as overlap_arms
+from workbench.gates.c_overlap.plan import SPLIT, WAVES
 from workbench.schema import Evidence, Outcome, RunFolder, list_runs
 from workbench.schema.results import write_json
 
@@ -52,7 +52,7 @@ def walk(disk, root, *settings):
 
 
 def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_there(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(c_overlap_arms, "run_abba", run_here)
+    monkeypatch.setattr(overlap_arms, "run_abba", run_here)
     folder = walk(disk, tmp_path / "runs", f"compare=['{SPLIT}']", "cohorts=3", "max_cohorts=3", "min_cohorts=3")
     result = folder.result
     assert (result.evidence, result.verdict.outcome) == (Evidence.EMULATED, Outcome.FAIL)
@@ -74,7 +74,7 @@ def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_t
 
 @pytest.mark.soak
 def test_where_all_reads_of_a_layer_arrive_at_once_waves_do_not_gain_a_quarter(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(c_overlap_arms, "run_abba", run_here)
+    monkeypatch.setattr(overlap_arms, "run_abba", run_here)
     at_once = json.loads(disk.read_text()) | {"latency_us": 20_000.0}
     disk.write_text(json.dumps(at_once))
     settings = (f"compare=['{WAVES}']", "cohorts=4", "max_cohorts=4", "min_wave_gain=0.25")

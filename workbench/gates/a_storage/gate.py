@@ -15,13 +15,13 @@ from workbench.abba.records import WatchRecord
 from workbench.abba.watch import read_machine, summarise
 from workbench.analysis import storage as tables
 from workbench.analysis.storage_envelope import ENVELOPE_NAME, envelope_of, latest_envelope, recommend
-from workbench.gates.a_storage_cells import BUFFERED, MMAP, PAGE, PREAD, RECORD, SEQUENTIAL, URING, Layout
-from workbench.gates.a_storage_config import StorageConfig
-from workbench.gates.a_storage_evidence import made_tables, metrics_of, save_figures, shown_tables
-from workbench.gates.a_storage_file import probe_file
-from workbench.gates.a_storage_probe import Probe, missing_readers
-from workbench.gates.a_storage_verdict import Measures, conditions_of, criteria_of, is_quiet, limits_of, measure
-from workbench.gates.a_storage_walk import Choices, Walk
+from workbench.gates.a_storage.cells import BUFFERED, MMAP, PAGE, PREAD, RECORD, SEQUENTIAL, URING, Layout
+from workbench.gates.a_storage.config import StorageConfig
+from workbench.gates.a_storage.evidence import made_tables, metrics_of, save_figures, shown_tables
+from workbench.gates.a_storage.file import probe_file
+from workbench.gates.a_storage.probe import Probe, missing_readers
+from workbench.gates.a_storage.verdict import Measures, conditions_of, criteria_of, is_quiet, limits_of, measure
+from workbench.gates.a_storage.walk import Choices, Walk
 from workbench.gates.base import Findings, Gate
 from workbench.gates.traces import profile_geometry
 from workbench.hardware import filesystem_identity, machine

@@ -7,7 +7,7 @@ from typing import Any
 from workbench.abba.plans import compare_generate
 from workbench.abba.records import AbbaConfig
 from workbench.errors import BadInput
-from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap.config import OverlapConfig
 from workbench.gates.traces import profile_geometry
 from workbench.paths import store_folder
 from workbench.runtime.pool import float32_scales_bytes

@@ -8,11 +8,11 @@ from workbench.abba.power import PowerState
 from workbench.abba.records import WatchRecord
 from workbench.analysis.storage import Choice, Median
 from workbench.gates.a_storage import GATE
-from workbench.gates.a_storage_cells import PAGE, RECORD
-from workbench.gates.a_storage_config import StorageConfig
-from workbench.gates.a_storage_file import FILE_NAME
-from workbench.gates.a_storage_verdict import Measures, conditions_of, criteria_of, limits_of
-from workbench.gates.a_storage_walk import Walk
+from workbench.gates.a_storage.cells import PAGE, RECORD
+from workbench.gates.a_storage.config import StorageConfig
+from workbench.gates.a_storage.file import FILE_NAME
+from workbench.gates.a_storage.verdict import Measures, conditions_of, criteria_of, limits_of
+from workbench.gates.a_storage.walk import Walk
 from workbench.gates.base import Findings, conclude, gate_state, run_gate
 from workbench.hardware import machine
 from workbench.schema import Evidence, Outcome, Status, read_events
@@ -183,8 +183,8 @@ class Recorder:
 def walk(tmp_path):
     import numpy as np
 
-    from workbench.gates.a_storage_cells import Layout
-    from workbench.gates.a_storage_probe import Probe
+    from workbench.gates.a_storage.cells import Layout
+    from workbench.gates.a_storage.probe import Probe
 
     path = tmp_path / "file"
     path.write_bytes(bytes(8 << 20))

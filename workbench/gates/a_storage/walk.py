@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from workbench.analysis.storage import RUN_SCHEMA, Choice, best_depth, choose, select
-from workbench.gates.a_storage_cells import (
+from workbench.gates.a_storage.cells import (
     BUFFERED,
     MMAP,
     PAGE,
@@ -25,7 +25,7 @@ from workbench.gates.a_storage_cells import (
     between,
     grid,
 )  # fmt: skip
-from workbench.gates.a_storage_probe import Probe
+from workbench.gates.a_storage.probe import Probe
 from workbench.units import MIB
 
 _LAYER_BYTES = 128 * MIB

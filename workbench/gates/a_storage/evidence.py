@@ -8,8 +8,8 @@ import polars as pl
 
 from workbench.abba.records import WatchRecord
 from workbench.analysis import storage as tables
-from workbench.gates.a_storage_cells import PAGE, RECORD, SIZES, SLOW_SWITCH, SPLIT
-from workbench.gates.a_storage_walk import Choices
+from workbench.gates.a_storage.cells import PAGE, RECORD, SIZES, SLOW_SWITCH, SPLIT
+from workbench.gates.a_storage.walk import Choices
 from workbench.schema.envelopes import Envelope
 
 

@@ -6,13 +6,14 @@ import pytest
 
 from workbench.abba.records import ORDER, ArmRecord, Code, CohortRecord, Reason, Series, WatchRecord
 from workbench.errors import BadInput
-from workbench.gates import c_overlap_arms, c_overlap_identity
-from workbench.gates.c_overlap_arms import SERIES_NAME, run_jobs, series_arms
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_identity import check_identity
-from workbench.gates.c_overlap_modes import modes_profile
-from workbench.gates.c_overlap_plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
-from workbench.gates.c_overlap_showcase import too_slow
+from workbench.gates.c_overlap import arms as overlap_arms
+from workbench.gates.c_overlap import identity as overlap_identity
+from workbench.gates.c_overlap.arms import SERIES_NAME, run_jobs, series_arms
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.identity import check_identity
+from workbench.gates.c_overlap.modes import modes_profile
+from workbench.gates.c_overlap.plan import EARLY, WAVES, Job, abba_config, comparisons, jobs
+from workbench.gates.c_overlap.showcase import too_slow
 from workbench.loading.transfer import RequestFailed
 from workbench.readers import FaultKind
 from workbench.schema import Evidence, RunFolder, Status
@@ -59,8 +60,8 @@ def planted(monkeypatch):
             raise KeyboardInterrupt
         return plant_series(root)
 
-    monkeypatch.setattr(c_overlap_arms, "abba_config", plan)
-    monkeypatch.setattr(c_overlap_arms, "run_abba", run)
+    monkeypatch.setattr(overlap_arms, "abba_config", plan)
+    monkeypatch.setattr(overlap_arms, "run_abba", run)
     return ran
 
 
@@ -158,8 +159,8 @@ def decoded(mini_store, monkeypatch):
             raise RequestFailed("given up")
         return ("wrong" if seen["wrong"](settings, kinds) else "state", "routing")
 
-    monkeypatch.setattr(c_overlap_identity, "_run_streamed", run)
-    monkeypatch.setattr(c_overlap_identity, "_reference", lambda *_: ("state", "routing"))
+    monkeypatch.setattr(overlap_identity, "_run_streamed", run)
+    monkeypatch.setattr(overlap_identity, "_reference", lambda *_: ("state", "routing"))
     return seen
 
 
@@ -178,7 +179,7 @@ def test_identity_tries_every_width_order_and_fault_and_finds_the_one_that_diffe
 
 def test_faults_reach_as_far_as_reads_do_whether_records_are_whole_or_apart():
     kinds = len(FaultKind)
-    cases = list(c_overlap_identity._faults(OverlapConfig(faults=2 * kinds), {False: 100, True: 1000}))
+    cases = list(overlap_identity._faults(OverlapConfig(faults=2 * kinds), {False: 100, True: 1000}))
     places = [(case.settings["split_components"], int(case.words.split()[-1])) for case in cases]
     assert [split for split, _ in places] == [False] * kinds + [True] * kinds
     assert max(at for split, at in places if not split) < 100

@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 
 from workbench.experiments.disk_probe import read_rate, record_windows
-from workbench.gates.a_storage_load import running
-from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.a_storage.load import running
+from workbench.gates.c_overlap.config import OverlapConfig
 from workbench.paths import store_folder
 from workbench.runtime.config import RuntimeConfig
 from workbench.units import GB

@@ -11,8 +11,8 @@ from workbench.abba.records import Code, CohortRecord
 from workbench.abba.runner import read_cohorts, run_abba
 from workbench.abba.validity import codes
 from workbench.analysis.overlap import DECODE_SCHEMA, decode_measures
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_plan import Job, abba_config, disk_words
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.plan import Job, abba_config, disk_words
 from workbench.schema import RunFolder, Status, list_runs, read_events
 from workbench.schema.results import write_json
 

@@ -10,15 +10,15 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from workbench.gates.base import Findings, Gate
-from workbench.gates.c_overlap_arms import run_jobs
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_evidence import save_evidence, shown_tables
-from workbench.gates.c_overlap_identity import check_identity
-from workbench.gates.c_overlap_interference import measure_rates
-from workbench.gates.c_overlap_modes import modes_profile, run_modes
-from workbench.gates.c_overlap_plan import disk_words, jobs
-from workbench.gates.c_overlap_showcase import run_showcase
-from workbench.gates.c_overlap_verdict import Measures, conditions_of, criteria_of, limits_of
+from workbench.gates.c_overlap.arms import run_jobs
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.evidence import save_evidence, shown_tables
+from workbench.gates.c_overlap.identity import check_identity
+from workbench.gates.c_overlap.interference import measure_rates
+from workbench.gates.c_overlap.modes import modes_profile, run_modes
+from workbench.gates.c_overlap.plan import disk_words, jobs
+from workbench.gates.c_overlap.showcase import run_showcase
+from workbench.gates.c_overlap.verdict import Measures, conditions_of, criteria_of, limits_of
 from workbench.gates.stage import file_digest
 from workbench.gates.traces import ensure_store
 from workbench.paths import store_folder

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from workbench.gates.a_storage_cells import SIZES
+from workbench.gates.a_storage.cells import SIZES
 from workbench.gates.base import GateConfig
 from workbench.units import GIB, MIB, parse_bytes
 

@@ -9,7 +9,9 @@ from workbench.analysis.locality import locality_sums
 from workbench.analysis.locality_tables import least_acceptance_needed
 from workbench.analysis.routes import routes_of
 from workbench.errors import BadInput
-from workbench.gates.b_locality import GATE, LocalityConfig, Measures, conditions_of, criteria_of, limits_of
+from workbench.gates.b_locality import GATE, LocalityConfig
+from workbench.gates.b_locality.measures import Measures
+from workbench.gates.b_locality.verdict import conditions_of, criteria_of, limits_of
 from workbench.gates.base import Findings, conclude, run_gate
 from workbench.schema import Evidence, Outcome, read_events, read_routes
 from workbench.simulate import planted

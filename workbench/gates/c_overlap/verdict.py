@@ -13,14 +13,14 @@ import polars as pl
 
 from workbench.analysis.storage import median_of
 from workbench.experiments.modes import MODE_SCHEMA
-from workbench.gates import c_overlap_estimates as estimates
-from workbench.gates.c_overlap_arms import ARM_SCHEMA
-from workbench.gates.c_overlap_config import REGISTERED, OverlapConfig
-from workbench.gates.c_overlap_estimates import Interval
-from workbench.gates.c_overlap_identity import IDENTITY_SCHEMA
-from workbench.gates.c_overlap_interference import RATE_SCHEMA
-from workbench.gates.c_overlap_modes import modes_profile
-from workbench.gates.c_overlap_plan import EARLY, LANES, SPLIT, WAVES, disk_words
+from workbench.gates.c_overlap import estimates as estimates
+from workbench.gates.c_overlap.arms import ARM_SCHEMA
+from workbench.gates.c_overlap.config import REGISTERED, OverlapConfig
+from workbench.gates.c_overlap.estimates import Interval
+from workbench.gates.c_overlap.identity import IDENTITY_SCHEMA
+from workbench.gates.c_overlap.interference import RATE_SCHEMA
+from workbench.gates.c_overlap.modes import modes_profile
+from workbench.gates.c_overlap.plan import EARLY, LANES, SPLIT, WAVES, disk_words
 from workbench.hardware import machine
 from workbench.schema import Criterion
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.gates import a_storage_file
-from workbench.gates.a_storage_cells import (
+from workbench.gates.a_storage import file
+from workbench.gates.a_storage.cells import (
     BUFFERED,
     DOWN_SIZE,
     GATE_UP,
@@ -20,9 +20,9 @@ from workbench.gates.a_storage_cells import (
     between,
     grid,
 )  # fmt: skip
-from workbench.gates.a_storage_file import probe_file
-from workbench.gates.a_storage_load import running
-from workbench.gates.a_storage_probe import Probe, drive, missing_readers, open_kind
+from workbench.gates.a_storage.file import probe_file
+from workbench.gates.a_storage.load import running
+from workbench.gates.a_storage.probe import Probe, drive, missing_readers, open_kind
 from workbench.geometry import FLASH_NEXT
 from workbench.readers import NullReader, Read, Reader
 from workbench.units import MIB, PAGE_BYTES
@@ -64,7 +64,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch, error):
     def stop(base, number):
         raise error
 
-    monkeypatch.setattr(a_storage_file, "_chunk", stop)
+    monkeypatch.setattr(file, "_chunk", stop)
     with pytest.raises(error), probe_file(tmp_path, 8 * MIB, seed=1):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +83,7 @@ def test_one_run_at_a_time_and_only_where_there_is_room(tmp_path, monkeypatch):
         probe_file(tmp_path, 8 * MIB, seed=1),
     ):
         pass
-    monkeypatch.setattr(a_storage_file, "free_disk_bytes", lambda _: 100 * MIB)
+    monkeypatch.setattr(file, "free_disk_bytes", lambda _: 100 * MIB)
     with pytest.raises(UnmetPrerequisite, match="the probe file needs"), probe_file(tmp_path, 8 * MIB, seed=1):
         pass
     monkeypatch.undo()
@@ -226,14 +226,14 @@ def test_a_load_ends_with_its_block():
 
 
 def test_a_reader_that_this_file_or_machine_lacks_is_named(path, monkeypatch):
-    from workbench.gates import a_storage_probe
+    from workbench.gates.a_storage import probe as probe_module
 
     def refuse(kind, depth, coalesce_bytes=0):
         if kind == "uring":
             raise UnmetPrerequisite("no io_uring here")
         return NullReader()
 
-    monkeypatch.setattr(a_storage_probe, "open_kind", refuse)
+    monkeypatch.setattr(probe_module, "open_kind", refuse)
     assert missing_readers(path) == {"uring": "no io_uring here"}
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from workbench.analysis.storage import Median, median_of, spread_of
 from workbench.errors import UnmetPrerequisite
-from workbench.gates.a_storage_cells import PAGE, RECORD, Cell
-from workbench.gates.a_storage_probe import Probe, open_kind, switching
+from workbench.gates.a_storage.cells import PAGE, RECORD, Cell
+from workbench.gates.a_storage.probe import Probe, open_kind, switching
 from workbench.readers import Read
 from workbench.units import GB, NS_PER_S, NS_PER_US, PAGE_BYTES, align_up
 

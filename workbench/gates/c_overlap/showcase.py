@@ -9,8 +9,8 @@ from typing import Any
 from workbench.analysis.overlap import decode_measures
 from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.experiments.timeline import TIMELINE_NAME, make_timeline
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_plan import base_plan, disk_words
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.plan import base_plan, disk_words
 from workbench.gates.traces import profile_geometry
 from workbench.schema import Result, RunFolder, read_events
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from workbench.experiments.modes import ModesConfig, measure_modes
-from workbench.gates.c_overlap_config import OverlapConfig
+from workbench.gates.c_overlap.config import OverlapConfig
 from workbench.paths import store_folder
 from workbench.stores.manifest import MANIFEST_NAME
 

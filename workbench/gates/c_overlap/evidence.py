@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 
 from workbench.analysis.overlap import DECODE_SCHEMA
-from workbench.gates import c_overlap_estimates as estimates
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_modes import modes_profile
-from workbench.gates.c_overlap_plan import Job, disk_words
-from workbench.gates.c_overlap_verdict import TABLES, Measures, outcome_by_disk
+from workbench.gates.c_overlap import estimates as estimates
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.modes import modes_profile
+from workbench.gates.c_overlap.plan import Job, disk_words
+from workbench.gates.c_overlap.verdict import TABLES, Measures, outcome_by_disk
 from workbench.schema import Criterion, Evidence
 from workbench.schema.parquet import write_parquet
 from workbench.units import GB

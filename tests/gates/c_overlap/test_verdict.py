@@ -7,13 +7,13 @@ import pytest
 
 from workbench.experiments.modes import MODE_SCHEMA
 from workbench.gates.base import Findings, conclude
-from workbench.gates.c_overlap_arms import ARM_SCHEMA
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_estimates import Interval, interval
-from workbench.gates.c_overlap_identity import IDENTITY_SCHEMA
-from workbench.gates.c_overlap_interference import RATE_SCHEMA, kept_overlap
-from workbench.gates.c_overlap_plan import EARLY, LANES, SPLIT, WAVES, comparisons, jobs
-from workbench.gates.c_overlap_verdict import Measures, conditions_of, criteria_of, limits_of, mode_criteria, outcome_by_disk
+from workbench.gates.c_overlap.arms import ARM_SCHEMA
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.estimates import Interval, interval
+from workbench.gates.c_overlap.identity import IDENTITY_SCHEMA
+from workbench.gates.c_overlap.interference import RATE_SCHEMA, kept_overlap
+from workbench.gates.c_overlap.plan import EARLY, LANES, SPLIT, WAVES, comparisons, jobs
+from workbench.gates.c_overlap.verdict import Measures, conditions_of, criteria_of, limits_of, mode_criteria, outcome_by_disk
 from workbench.gates.traces import profile_geometry
 from workbench.geometry import FLASH_NEXT
 from workbench.paths import data_folder

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from workbench.experiments.generate import GenerateConfig, encode, load_tokenizer, open_engine
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_plan import base_plan, resolves_hits
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.plan import base_plan, resolves_hits
 from workbench.loading.transfer import RequestFailed
 from workbench.paths import store_folder
 from workbench.progress import progress

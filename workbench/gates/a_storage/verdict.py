@@ -9,9 +9,9 @@ import polars as pl
 
 from workbench.abba.records import WatchRecord
 from workbench.analysis import storage as tables
-from workbench.gates.a_storage_cells import BUFFERED, PAGE, RECORD, SPLIT
-from workbench.gates.a_storage_config import REGISTERED, StorageConfig
-from workbench.gates.a_storage_walk import Choices
+from workbench.gates.a_storage.cells import BUFFERED, PAGE, RECORD, SPLIT
+from workbench.gates.a_storage.config import REGISTERED, StorageConfig
+from workbench.gates.a_storage.walk import Choices
 from workbench.hardware import machine
 from workbench.schema import Criterion
 from workbench.units import format_bytes
