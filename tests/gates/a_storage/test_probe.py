@@ -1,29 +1,18 @@
-"""The probe file, the layout and the measuring loop of Gate A, on small files."""
+"""Gate A's loop that measures reads, on a small file."""
 
 import numpy as np
 import pytest
 
-from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.gates.a_storage import file
+from workbench.errors import UnmetPrerequisite
 from workbench.gates.a_storage.cells import (
     BUFFERED,
-    DOWN_SIZE,
-    GATE_UP,
-    MMAP,
     PAGE,
     RECORD,
-    SEQUENTIAL,
-    SIZES,
-    SPLIT,
     Cell,
     Layout,
-    between,
-    grid,
 )  # fmt: skip
 from workbench.gates.a_storage.file import probe_file
-from workbench.gates.a_storage.load import running
 from workbench.gates.a_storage.probe import Probe, drive, missing_readers, open_kind
-from workbench.geometry import FLASH_NEXT
 from workbench.readers import NullReader, Read, Reader
 from workbench.units import MIB, PAGE_BYTES
 
@@ -35,108 +24,6 @@ ODD = Layout(record_bytes=27_648, down_bytes=9_216, num_experts=16)
 def path(tmp_path_factory):
     with probe_file(tmp_path_factory.mktemp("disk"), 16 * MIB, seed=1) as path:
         yield path
-
-
-def test_the_file_is_incompressible_whole_and_gone_afterwards(tmp_path):
-    with probe_file(tmp_path, 16 * MIB, seed=1) as path:
-        content = np.fromfile(path, dtype=np.uint8)
-        assert len(content) == 16 * MIB
-        # all pages differ, and no byte value is rarer than chance allows
-        assert len({page.tobytes() for page in content.reshape(-1, PAGE_BYTES)}) == 16 * MIB // PAGE_BYTES
-        assert np.bincount(content, minlength=256).min() > 0.98 * len(content) / 256
-        assert [entry.name for entry in tmp_path.iterdir() if entry.suffix == ".part"] == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_kept_file_is_used_again_unless_it_is_another(tmp_path):
-    with probe_file(tmp_path, 8 * MIB, seed=1, keep=True) as path:
-        made = path.stat().st_ino
-    with probe_file(tmp_path, 8 * MIB, seed=1, keep=True) as path:
-        assert path.stat().st_ino == made
-    path.write_bytes(bytes(8 * MIB))
-    with probe_file(tmp_path, 8 * MIB, seed=1) as path:
-        assert path.read_bytes()[:4096] != bytes(4096)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch, error):
-    def stop(base, number):
-        raise error
-
-    monkeypatch.setattr(file, "_chunk", stop)
-    with pytest.raises(error), probe_file(tmp_path, 8 * MIB, seed=1):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interrupted_run_removes_even_a_whole_file(tmp_path):
-    with pytest.raises(KeyboardInterrupt), probe_file(tmp_path, 8 * MIB, seed=1):
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_one_run_at_a_time_and_only_where_there_is_room(tmp_path, monkeypatch):
-    with (
-        probe_file(tmp_path, 8 * MIB, seed=1),
-        pytest.raises(BadInput, match="another run"),
-        probe_file(tmp_path, 8 * MIB, seed=1),
-    ):
-        pass
-    monkeypatch.setattr(file, "free_disk_bytes", lambda _: 100 * MIB)
-    with pytest.raises(UnmetPrerequisite, match="the probe file needs"), probe_file(tmp_path, 8 * MIB, seed=1):
-        pass
-    monkeypatch.undo()
-    with pytest.raises(BadInput, match="multiple of 8 MiB"), probe_file(tmp_path, 9 * MIB, seed=1):
-        pass
-
-
-@pytest.mark.parametrize("size", [*SIZES, SPLIT])
-@pytest.mark.parametrize("layout", [ODD, Layout.of(FLASH_NEXT)], ids=["odd", "flash-next"])
-def test_windows_are_pages_that_cover_what_is_asked_for_within_the_part(layout, size):
-    start, num_bytes = 3 * MIB, 24 * MIB
-    windows = layout.windows(size, start, num_bytes, np.random.default_rng(0))
-    assert len(windows.offsets) > 0
-    assert (windows.offsets % PAGE_BYTES == 0).all()
-    assert (windows.num_bytes % PAGE_BYTES == 0).all()
-    assert (windows.num_bytes <= layout.window_bytes(size)).all()
-    assert (windows.need_bytes <= windows.num_bytes).all()
-    assert (windows.logical_bytes <= windows.need_bytes).all()
-    assert windows.offsets.min() >= start
-    assert (windows.offsets + windows.need_bytes).max() <= start + num_bytes
-    assert len(set(windows.offsets.tolist())) > 0.9 * len(windows.offsets)
-
-
-def test_flash_next_records_are_whole_pages_and_components_follow_each_other():
-    layout = Layout.of(FLASH_NEXT)
-    assert (layout.record_bytes, layout.window_bytes(RECORD)) == (2_764_800, 2_764_800)
-    gate_up, down = (layout.windows_of(size, 0, [5]) for size in (GATE_UP, DOWN_SIZE))
-    assert gate_up.offsets[0] + gate_up.num_bytes[0] == down.offsets[0] == 5 * 2_764_800 + 1_843_200
-    both = layout.windows_of(SPLIT, 0, [5])
-    assert both.offsets.tolist() == [gate_up.offsets[0], down.offsets[0]]
-    assert both.logical_bytes.sum() == layout.windows_of(RECORD, 0, [5]).logical_bytes.sum()
-
-
-def test_sequential_windows_follow_each_other_and_others_do_not():
-    rng = np.random.default_rng(0)
-    assert (np.diff(ODD.windows(SEQUENTIAL, 0, 64 * MIB, rng).offsets) == 8 * MIB).all()
-    assert (np.diff(ODD.windows(PAGE, 0, MIB, rng).offsets) < 0).any()
-    extent = ODD.extent(MIB, 20 * MIB + 5)
-    assert extent.offsets.tolist() == [MIB, 9 * MIB, 17 * MIB]
-    assert extent.logical_bytes.sum() == 20 * MIB + 5
-    assert (extent.num_bytes % PAGE_BYTES == 0).all()
-
-
-def test_the_grid_keeps_within_memory_and_mapped_memory_has_no_depth():
-    layout = Layout.of(FLASH_NEXT)
-    cells = grid(("uring", MMAP), (PAGE, RECORD), (1, 4, 64), layout, 96 * MIB)
-    assert {(cell.size, cell.depth) for cell in cells if cell.reader == "uring"} == {
-        (PAGE, 1), (PAGE, 4), (PAGE, 64), (RECORD, 1), (RECORD, 4),
-    }  # fmt: skip
-    assert {cell.depth for cell in cells if cell.reader == MMAP} == {1}
-    assert between(1, 1, 64) == [1, 2]
-    assert between(4, 16, 64) == [2, 4, 8, 16, 32]
-    assert between(16, 16, 24) == [8, 16, 24]
 
 
 class Counting(Reader):
@@ -214,15 +101,6 @@ def test_a_load_counts_its_steps_alone_and_beside_reads(probe, kind):
     assert row["load_alone_per_s"] > 0
     assert row["load_beside_per_s"] > 0
     assert row["cpu_us_per_read"] is None
-
-
-def test_a_load_ends_with_its_block():
-    with running("python") as load:
-        pass
-    steps = load.steps
-    assert steps > 0
-    assert load.rate_for(0.01) is None
-    assert load.steps == steps
 
 
 def test_a_reader_that_this_file_or_machine_lacks_is_named(path, monkeypatch):

@@ -9,8 +9,8 @@ from workbench.config import with_settings
 from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.gates.base import run_gate
 from workbench.gates.c_overlap import GATE
-from workbench.gates.c_overlap import arms as overlap_arms
 from workbench.gates.c_overlap.plan import SPLIT, WAVES
+from workbench.gates.shared import arms
 from workbench.schema import Evidence, Outcome, RunFolder, list_runs
 from workbench.schema.results import write_json
 
@@ -33,13 +33,13 @@ def run_here(config, *, root):
     series = RunFolder.create(root, "abba", config, profile=config.profile, evidence=config.evidence)
     cohorts = []
     for number in range(1, config.cohorts + 1):
-        arms = []
+        records = []
         for name in ORDER:
             plan = with_settings(config.base, config.change if name[-1] == "B" else ())
             arm = run_generate(GenerateConfig.build(plan), root=series.path / "arms" / f"c{number:02d}" / name).folder
             place = str(arm.path.relative_to(series.path))
-            arms.append(ArmRecord(name=name, exit_code=0, started_ns=0, duration_s=1, watch=SEEN, folder=place))
-        cohorts.append(CohortRecord(number=number, arms=tuple(arms)))
+            records.append(ArmRecord(name=name, exit_code=0, started_ns=0, duration_s=1, watch=SEEN, folder=place))
+        cohorts.append(CohortRecord(number=number, arms=tuple(records)))
     write_json(series.artifacts / "cohorts.json", Series(cohorts=tuple(cohorts)).model_dump(mode="json"))
     series.finish()
     return series
@@ -52,7 +52,7 @@ def walk(disk, root, *settings):
 
 
 def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_there(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(overlap_arms, "run_abba", run_here)
+    monkeypatch.setattr(arms, "run_abba", run_here)
     folder = walk(disk, tmp_path / "runs", f"compare=['{SPLIT}']", "cohorts=3", "max_cohorts=3", "min_cohorts=3")
     result = folder.result
     assert (result.evidence, result.verdict.outcome) == (Evidence.EMULATED, Outcome.FAIL)
@@ -74,7 +74,7 @@ def test_where_every_read_costs_as_much_records_apart_fail_and_the_evidence_is_t
 
 @pytest.mark.soak
 def test_where_all_reads_of_a_layer_arrive_at_once_waves_do_not_gain_a_quarter(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(overlap_arms, "run_abba", run_here)
+    monkeypatch.setattr(arms, "run_abba", run_here)
     at_once = json.loads(disk.read_text()) | {"latency_us": 20_000.0}
     disk.write_text(json.dumps(at_once))
     settings = (f"compare=['{WAVES}']", "cohorts=4", "max_cohorts=4", "min_wave_gain=0.25")

@@ -1,26 +1,18 @@
 """Every clause of H1, H4 and H5, planted on the tables that the verdict is drawn from."""
 
-import math
-
 import polars as pl
 import pytest
 
 from workbench.experiments.modes import MODE_SCHEMA
 from workbench.gates.base import Findings, conclude
-from workbench.gates.c_overlap.arms import ARM_SCHEMA
-from workbench.gates.c_overlap.config import OverlapConfig
-from workbench.gates.c_overlap.estimates import Interval, interval
-from workbench.gates.c_overlap.identity import IDENTITY_SCHEMA
-from workbench.gates.c_overlap.interference import RATE_SCHEMA, kept_overlap
-from workbench.gates.c_overlap.plan import EARLY, LANES, SPLIT, WAVES, comparisons, jobs
-from workbench.gates.c_overlap.verdict import Measures, conditions_of, criteria_of, limits_of, mode_criteria, outcome_by_disk
-from workbench.gates.traces import profile_geometry
-from workbench.geometry import FLASH_NEXT
-from workbench.paths import data_folder
-from workbench.readers import Disk
-from workbench.runtime.config import RuntimeConfig
+from workbench.gates.c_overlap import OverlapConfig
+from workbench.gates.c_overlap.plan import EARLY, LANES, SPLIT, WAVES
+from workbench.gates.c_overlap.verdict import Measures, conditions_of, criteria_of, limits_of, mode_criteria
+from workbench.gates.shared.arms import ARM_SCHEMA
+from workbench.gates.shared.clauses import outcome_by_disk
+from workbench.gates.shared.identity import IDENTITY_SCHEMA
+from workbench.gates.shared.interference import RATE_SCHEMA
 from workbench.schema import Outcome
-from workbench.schema.envelopes import load_envelope
 
 DISK = "usb-10gbps"
 ON_DISK = ("C.exposed_wait", "C.waves", "C.split", "C.ple_wait", "C.ple_lanes")
@@ -228,41 +220,3 @@ def test_a_small_sample_limits_a_pass():
     assert (verdict.outcome, verdict.codes) == (Outcome.INCONCLUSIVE, ("C.sample",))
     smoke = config(smoke=True)
     assert "smoke run" in limits_of(measures(), smoke)["C.sample"]
-
-
-def test_overlap_is_kept_whole_when_neither_slows_and_lost_when_they_take_turns():
-    assert kept_overlap(100, 100, 2.0, 2.0) == pytest.approx(1.0)
-    assert kept_overlap(100, 70, 2.0, 0.6) == pytest.approx(0.0)
-    assert kept_overlap(0, 0, 2.0, 2.0) == 0.0
-
-
-def test_an_interval_needs_enough_numbers():
-    assert interval([1.0, 1.0, 1.0, 1.0], 4) == Interval(value=1.0, low=1.0, high=1.0)
-    assert math.isnan(interval([1.0, 1.1, 1.2], 4).low)
-    assert interval([1.0, 1.1, 1.2], 4).value == pytest.approx(1.1)
-    assert math.isnan(interval([1.0, math.nan, 1.0, 1.0], 4).value)
-    assert math.isnan(interval([], 0).value)
-
-
-def test_mini_is_shown_on_every_bundled_disk_in_proportion_and_other_profiles_on_their_own():
-    bundled = {path.stem for path in (data_folder() / "envelopes").glob("*.json")}
-    assert set(OverlapConfig().disks) == {f"{name}-slowed-100" for name in bundled}
-    for name in bundled:
-        slow, true = Disk(load_envelope(f"{name}-slowed-100")), Disk(load_envelope(name))
-        mini = profile_geometry("mini").record_bytes
-        assert slow.ready_ns(0, mini) == pytest.approx(true.ready_ns(0, FLASH_NEXT.record_bytes))
-    assert len(OverlapConfig(smoke=True).disks) == 1
-    assert OverlapConfig(profile="slice").disks == ("",)
-    assert not OverlapConfig(profile="slice").is_emulated
-
-
-def test_what_decides_runs_on_every_disk_what_is_shown_on_the_first():
-    every = jobs(OverlapConfig())
-    deciding = [job for job in every if job.comparison.decides]
-    assert len(deciding) == 4 * len(OverlapConfig().disks)
-    assert {job.disk for job in every if not job.comparison.decides} == {OverlapConfig().disks[0]}
-    names = [each.name for each in comparisons(OverlapConfig())]
-    assert {"waves of 2", "waves of 4", "waves of all", "next layer", "misses read back"} <= set(names)
-    assert "waves of 1" not in names
-    assert OverlapConfig().wave == RuntimeConfig().wave
-    assert [each.name for each in comparisons(OverlapConfig(shown_cohorts=0))] == [WAVES, EARLY, LANES, SPLIT]

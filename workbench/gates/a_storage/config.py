@@ -24,15 +24,15 @@ class StorageConfig(GateConfig):
     sizes: tuple[str, ...] = SIZES
     """Read sizes of the grid; record and page 4 KiB are needed."""
     depths: tuple[int, ...] = (1, 4, 16, 64)
-    """Depths of the grid; what comes near the best is refined by halves and doubles."""
+    """Queue depths of the grid; depths near the best are refined by halves and doubles."""
     seconds: float = Field(default=0.15, gt=0)
-    """Of one run of one cell."""
+    """Length of one run of one cell, seconds."""
     rounds: int = Field(default=3, ge=1)
     """Repeats of the grid."""
     close_rounds: int = Field(default=7, ge=1)
-    """Repeats of what decides; fewer than 6 give no interval."""
+    """Repeats of measurements that decide; fewer than 6 give no interval."""
     max_seconds: float = 330.0
-    """After which no phase makes further rounds (writing the file not counted)."""
+    """Time after which no phase makes further rounds, seconds; writing the file is not counted."""
     full: bool = False
     """Every depth from 1 to 64, longer runs and more repeats, however long it takes."""
     near_best: float = Field(default=0.9, gt=0, le=1)
@@ -42,11 +42,11 @@ class StorageConfig(GateConfig):
     max_spread: float = 0.10
     """A.repeatable: the middle four fifths of the recommended cells' repeats lie within this share of their median."""
     min_reader_ratio: float = 0.90
-    """A.reader: record bandwidth of the recommended reader over the buffered control at its best, cold."""
+    """A.reader: record bandwidth of the recommended reader / the buffered control at its best depth, cold; fails below this."""
     max_busy_latency: float = 3.0
-    """A.interpreter: time until a single page is seen beside a busy Python thread, over alone."""
+    """A.interpreter: time until a single page is seen beside a busy Python thread / alone; fails above this."""
     max_slowdown: float = 1.25
-    """A.interference: time of a step of MLX while records are read at the recommended depth, over alone."""
+    """A.interference: time of a step of MLX while records are read at the recommended depth / alone; fails above this."""
     split_ratio: float = 0.95
     """Components may be read apart when that surely keeps this share of whole records' bandwidth."""
     max_other_share: float = 0.25
@@ -54,7 +54,7 @@ class StorageConfig(GateConfig):
 
     @property
     def effective(self) -> "StorageConfig":
-        """What is run: with `full`, finer and longer."""
+        """The settings that are run: with `full`, finer and longer ones."""
         if not self.full:
             return self
         return self.model_copy(

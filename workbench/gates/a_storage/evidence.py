@@ -1,7 +1,6 @@
 """Tables, figures and metrics of a Gate A run."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -14,7 +13,7 @@ from workbench.schema.envelopes import Envelope
 
 
 def made_tables(runs: pl.DataFrame, passes: pl.DataFrame, envelope: Envelope) -> dict[str, pl.DataFrame]:
-    """Every table by name."""
+    """Every table of a run, by name."""
     cells = tables.cell_table(runs)
     return {
         "cells": cells,
@@ -56,14 +55,14 @@ def _split(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def shown_tables(made: Mapping[str, pl.DataFrame], watch: WatchRecord) -> dict[str, list[dict[str, Any]]]:
-    """Tables small enough for people, with what else the machine did."""
+    """Tables small enough for people, and one of other processes' load on the machine."""
     shown = {name: table.to_dicts() for name, table in made.items() if name != "cells"}
     others = watch.model_dump(include={"wall_s", "other_cores", "stolen_cores", "swap_out_bytes", "memory_pressure"})
     return {**shown, "machine": [others]}
 
 
 def metrics_of(runs: pl.DataFrame, choices: Choices, slowdown: float) -> dict[str, float]:
-    """Of the recommended cells, names of the registry."""
+    """Metrics of the recommended cells, by names of the registry."""
     found = {"overlap/compute_slowdown": slowdown}
     for owner, choice, size in (("expert", choices.expert, RECORD), ("ple", choices.ple, PAGE)):
         chosen = tables.select(runs, reader=choice.reader, depth=choice.depth, size=size, cache="cold", beside="idle")
@@ -79,13 +78,13 @@ def metrics_of(runs: pl.DataFrame, choices: Choices, slowdown: float) -> dict[st
     return found
 
 
-def save_figures(made: Mapping[str, pl.DataFrame], runs: pl.DataFrame, source: str, folder: Path) -> None:
-    """Every figure as PNG."""
+def made_figures(made: Mapping[str, pl.DataFrame], source: str) -> dict[str, Any]:
+    """Every figure of the tables `made`, by name; `source` stands in the figure's corner."""
+    # matplotlib takes a while to import: only a run that draws pays for it
     from workbench.plots import storage as plots
-    from workbench.plots.style import save_figure
 
     cold = made["cells"].filter(cache="cold", beside="idle").filter(pl.col("size") != SPLIT)
-    figures = {
+    return {
         "bandwidth": plots.heat_figure(cold, source),
         "records": plots.depth_figure(cold.filter(size=RECORD), "bandwidth_gbps", "Reading records, cold", "GB/s", source),
         "pages": plots.depth_figure(cold.filter(size=PAGE), "reads_per_s", "Reading pages of 4 KiB, cold", "reads/s", source),
@@ -94,5 +93,3 @@ def save_figures(made: Mapping[str, pl.DataFrame], runs: pl.DataFrame, source: s
         "crossover": plots.crossover_figure(made["crossover"], source),
         "drift": plots.drift_figure(made["drift"], source),
     }
-    for name, figure in figures.items():
-        save_figure(figure, folder / f"{name}.png")

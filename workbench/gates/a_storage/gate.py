@@ -4,7 +4,6 @@ Physical: the disk of the profile's store, by a file of Gate A's own that is lai
 pre-registered in `StorageConfig`. The envelope it writes is what bounds, simulations and paced runs use.
 """
 
-import sys
 import time
 from collections.abc import Mapping
 
@@ -17,18 +16,19 @@ from workbench.analysis import storage as tables
 from workbench.analysis.storage_envelope import ENVELOPE_NAME, envelope_of, latest_envelope, recommend
 from workbench.gates.a_storage.cells import BUFFERED, MMAP, PAGE, PREAD, RECORD, SEQUENTIAL, URING, Layout
 from workbench.gates.a_storage.config import StorageConfig
-from workbench.gates.a_storage.evidence import made_tables, metrics_of, save_figures, shown_tables
+from workbench.gates.a_storage.evidence import made_figures, made_tables, metrics_of, shown_tables
 from workbench.gates.a_storage.file import probe_file
 from workbench.gates.a_storage.probe import Probe, missing_readers
 from workbench.gates.a_storage.verdict import Measures, conditions_of, criteria_of, is_quiet, limits_of, measure
 from workbench.gates.a_storage.walk import Choices, Walk
 from workbench.gates.base import Findings, Gate
+from workbench.gates.shared.files import save_figures, save_tables
 from workbench.gates.traces import profile_geometry
 from workbench.hardware import filesystem_identity, machine
 from workbench.paths import store_folder
+from workbench.progress import say
 from workbench.schema import Evidence, RunFolder
 from workbench.schema.envelopes import Envelope, Measured
-from workbench.schema.parquet import write_parquet
 from workbench.schema.results import write_json
 from workbench.units import KIB, MIB, NS_PER_S, format_bytes
 
@@ -37,7 +37,7 @@ def _run(config: StorageConfig, folder: RunFolder) -> Findings:
     place = store_folder(config.profile).parent
     layout = Layout.of(profile_geometry(config.profile))
     plan = config.effective
-    _say(
+    say(
         f"gate A: a probe file of {format_bytes(plan.file_bytes)} in {place}" + ("" if plan.keep_file else ", removed afterwards")
     )
     before, power = read_machine(None), power_state()
@@ -57,7 +57,7 @@ def _run(config: StorageConfig, folder: RunFolder) -> Findings:
 
 
 def _standing(folder: RunFolder, profile: str, layout: Layout) -> dict[str, tables.Choice]:
-    """What the newest full run recommended for reads of these sizes."""
+    """Reader and depth, by size, that the newest full run recommended for reads of these sizes."""
     envelope = latest_envelope(folder.path.parents[1], profile)
     if envelope is None or (before := envelope.measured) is None:
         return {}
@@ -67,18 +67,12 @@ def _standing(folder: RunFolder, profile: str, layout: Layout) -> dict[str, tabl
 
 
 def _phase(name: str) -> None:
-    _say(f"gate A: {name}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say(f"gate A: {name}")
 
 
 def _save_runs(walk: Walk, folder: RunFolder) -> None:
-    """Every run and pass so far as tables, runs as events too; also when the walk was interrupted."""
-    (folder.artifacts / "tables").mkdir(exist_ok=True)
-    write_parquet(walk.runs, folder.artifacts / "tables" / "runs.parquet")
-    write_parquet(pl.DataFrame(walk.passes), folder.artifacts / "tables" / "passes.parquet")
+    """Saves every run and pass so far as tables, runs as events too; also when the walk was interrupted."""
+    save_tables({"runs": walk.runs, "passes": pl.DataFrame(walk.passes)}, folder.artifacts)
     for row in walk.rows:
         folder.events.add(
             row["start_ns"],
@@ -103,9 +97,8 @@ def _findings(
     envelope = _envelope(config, folder, walk, choices, found, quiet=quiet)
     write_json(folder.artifacts / ENVELOPE_NAME, envelope.model_dump(mode="json"))
     made = made_tables(runs, passes, envelope)
-    for name, table in made.items():
-        write_parquet(table, folder.artifacts / "tables" / f"{name}.parquet")
-    save_figures(made, runs, f"{config.profile}, {format_bytes(config.file_bytes)} file", folder.artifacts / "figures")
+    save_tables(made, folder.artifacts)
+    save_figures(made_figures(made, f"{config.profile}, {format_bytes(config.file_bytes)} file"), folder.artifacts)
     filesystem = filesystem_identity(store_folder(config.profile))
     return Findings(
         criteria=criteria_of(found, config, quiet=quiet),
@@ -135,7 +128,7 @@ def _envelope(
         split_components=found.split_ratio.low >= config.split_ratio,
     )
     source = f"Gate A, run {folder.path.name}"
-    # the larger of the two, so that what the disk does and not the latency shows
+    # large reads show the bandwidth; small ones mostly the latency
     large = max((RECORD, *config.sizes), key=layout.read_bytes)
     return envelope_of(
         runs, name=f"{config.profile}-{folder.path.name}", source=source, page=PAGE, large=large, measured=measured
@@ -143,7 +136,7 @@ def _envelope(
 
 
 def _against_before(standing: Mapping[str, tables.Choice], choices: Choices) -> list[str]:
-    """Whether this run agrees with the one before; a choice stands while it is as good as any other."""
+    """Conditions on whether the recommendation of the run before still stands: it does while no other is better."""
     now = {RECORD: choices.expert, PAGE: choices.ple}
     return [
         f"{size}: the run before recommended {_words(before)}; "
@@ -164,8 +157,12 @@ def _summary(envelope: Envelope, found: Measures) -> str:
     return (
         f"Records: {expert.reader} at depth {expert.depth}, {expert.bandwidth_gbps:.2f} GB/s (±{expert.spread:.0%}). "
         f"Pages: {ple.reader} at depth {ple.depth}, {ple.reads_per_s:,.0f} reads/s (±{ple.spread:.0%}). "
-        f"Components apart keep {found.split_ratio.value:.0%} of whole records' bandwidth; "
-        + ("sparse reads win at every share of a layer." if never else f"one extent wins from {found.crossover:.0%} of a layer.")
+        f"Components read apart have {found.split_ratio.value:.0%} of whole records' bandwidth; "
+        + (
+            "reading selected records is faster at every share of a layer."
+            if never
+            else f"reading a layer as one extent is faster when at least {found.crossover:.0%} of it is used."
+        )
     )
 
 
@@ -190,7 +187,7 @@ GATE = Gate(
         "readers": "Best of each reader and size, cold, alone (physical)",
         "beside": "Beside compute and a busy interpreter (physical)",
         "split": "Whole records against gate+up and down apart, equal bytes in flight (physical)",
-        "crossover": "So many records of a layer against one extent with all of them (physical)",
+        "crossover": "Selected records of a layer against one extent with the whole layer (physical)",
     },
     prepare=lambda _: None,
     inputs=lambda config: {
@@ -199,4 +196,4 @@ GATE = Gate(
     },
     run=_run,
 )
-"""The gate, as the runner knows it."""
+"""Gate A, as the runner knows it."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.errors import UnmetPrerequisite
 from workbench.gates.a_storage.cells import BUFFERED, MMAP, PREAD, URING, Cell, Layout, Windows
-from workbench.gates.a_storage.load import Load, running
+from workbench.gates.shared.load import Load, running
 from workbench.hardware import cached_fraction, drop_from_page_cache
 from workbench.readers import (
     Completion,

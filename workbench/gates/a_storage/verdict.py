@@ -1,8 +1,8 @@
-"""What Gate A's verdict turns on: figures from the runs, the registered clauses, and what keeps a run from a full pass."""
+"""Gate A's figures from its runs, its clauses, and limits and conditions of its verdict."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -12,6 +12,7 @@ from workbench.analysis import storage as tables
 from workbench.gates.a_storage.cells import BUFFERED, PAGE, RECORD, SPLIT
 from workbench.gates.a_storage.config import REGISTERED, StorageConfig
 from workbench.gates.a_storage.walk import Choices
+from workbench.gates.shared.verdicts import changed_thresholds, clause, machine_conditions
 from workbench.hardware import machine
 from workbench.schema import Criterion
 from workbench.units import format_bytes
@@ -19,21 +20,21 @@ from workbench.units import format_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What the criteria turn on."""
+    """Figures that the clauses turn on."""
 
     cold_share: float
-    """Of cold runs whose part of the file `mincore` saw out of memory before the first read."""
+    """Share of cold runs whose part of the file `mincore` saw out of memory before the first read."""
     spread: float
-    """The wider one of the recommended cells'."""
+    """Spread of the two recommended cells: the larger of both."""
     reader_ratio: tables.Median
     busy_latency: tables.Median
     slowdown: tables.Median
     split_ratio: tables.Median
     crossover: float
     fewest_repeats: int
-    """Behind any of the medians."""
+    """Fewest repeats behind any of the medians."""
     fewest_spread: int
-    """Runs of a recommended cell."""
+    """Fewest runs of a recommended cell."""
 
 
 def measure(runs: pl.DataFrame, passes: pl.DataFrame, choices: Choices) -> Measures:
@@ -66,7 +67,7 @@ def _cell(reader: str, size: str, depth: int) -> dict[str, Any]:
 
 
 def criteria_of(found: Measures, config: StorageConfig, *, quiet: bool = True) -> tuple[Criterion, ...]:
-    """The registered clauses with their figures; what was timed beside other heavy processes decides nothing."""
+    """The registered clauses with their figures; without `quiet`, clauses on times decide nothing."""
     spread = found.spread if found.fewest_spread >= config.min_spread_runs else math.nan
     clauses: list[tuple[str, str, tables.Median, str, float]] = [
         (
@@ -76,29 +77,38 @@ def criteria_of(found: Measures, config: StorageConfig, *, quiet: bool = True) -
             "<=",
             config.max_spread,
         ),
-        ("A.reader", "recommended reader over buffered, records, cold", found.reader_ratio, ">=", config.min_reader_ratio),
+        (
+            "A.reader",
+            "record bandwidth, recommended reader / buffered reader, cold",
+            found.reader_ratio,
+            ">=",
+            config.min_reader_ratio,
+        ),
         (
             "A.interpreter",
-            "a page's time to be seen beside busy Python, over alone",
+            "time until a page is seen, beside busy Python / alone",
             found.busy_latency,
             "<=",
             config.max_busy_latency,
         ),
-        ("A.interference", "a step of MLX while records are read, over alone", found.slowdown, "<=", config.max_slowdown),
+        ("A.interference", "time of a step of MLX, while records are read / alone", found.slowdown, "<=", config.max_slowdown),
     ]
     cold = tables.Median(value=found.cold_share, low=found.cold_share, high=found.cold_share, count=found.fewest_spread)
     words = "share of cold runs whose part of the file mincore saw out of memory before the first read"
-    timed = [_criterion(*clause, decides=quiet) for clause in clauses]
-    return (_criterion("A.cold", words, cold, ">=", 1.0, decides=True), *timed)
+    timed = [
+        clause(code, text, median if quiet else _undecided(median), relation, threshold)
+        for code, text, median, relation, threshold in clauses
+    ]
+    return (clause("A.cold", words, cold, ">=", 1.0), *timed)
 
 
-def _criterion(code: str, words: str, median: tables.Median, relation: Any, threshold: float, *, decides: bool) -> Criterion:
-    low, high = (median.low, median.high) if decides else (math.nan, math.nan)
-    return Criterion(code=code, statement=words, value=median.value, low=low, high=high, relation=relation, threshold=threshold)
+def _undecided(found: tables.Median) -> tables.Median:
+    """The median without its interval."""
+    return replace(found, low=math.nan, high=math.nan)
 
 
 def is_quiet(config: StorageConfig, watch: WatchRecord) -> bool:
-    """Whether nothing else worth mentioning ran on the machine."""
+    """True when other processes took no more than the allowed share of the cores and nothing was swapped out."""
     allowed = config.max_other_share * machine().num_cores
     return watch.other_cores + watch.stolen_cores <= allowed and watch.swap_out_bytes <= 0
 
@@ -108,25 +118,20 @@ def limits_of(found: Measures, config: StorageConfig, watch: WatchRecord, cut: S
     limits, wanted = {}, StorageConfig().close_rounds
     if config.smoke or found.fewest_repeats < wanted:
         limits["A.sample"] = (
-            f"{'smoke run: ' if config.smoke else ''}a full verdict needs {wanted} repeats of what decides, "
+            f"{'smoke run: ' if config.smoke else ''}a full verdict needs {wanted} repeats of each measurement that decides, "
             f"this run has {found.fewest_repeats}" + (f" (out of time in {', '.join(cut)})" if cut else "")
         )
     if not is_quiet(config, watch):
         limits["A.quiet"] = (
             f"not alone on the machine: other processes took {watch.other_cores:.2f} cores, the hypervisor "
             f"{watch.stolen_cores:.2f}, {format_bytes(watch.swap_out_bytes)} were swapped out; allowed are "
-            f"{config.max_other_share * machine().num_cores:.2g} cores and no swapping, so what was timed decides nothing"
+            f"{config.max_other_share * machine().num_cores:.2g} cores and no swapping, so times decide nothing"
         )
     return limits
 
 
 def conditions_of(config: StorageConfig, filesystem: str, missing: Mapping[str, str]) -> list[str]:
-    """What every verdict of this configuration rests on."""
-    conditions = [f"a file of {format_bytes(config.file_bytes)} of random bytes on {filesystem}"]
-    if machine().virtual_machine:
-        conditions.append("virtual machine: cold means out of the guest's page cache; the host's cache is not seen")
+    """Conditions of every verdict of this configuration."""
+    conditions = [f"a file of {format_bytes(config.file_bytes)} of random bytes on {filesystem}", *machine_conditions()]
     conditions += [f"not measured: {name} ({reason})" for name, reason in missing.items()]
-    defaults = StorageConfig()
-    if changed := [name for name in REGISTERED if getattr(config, name) != getattr(defaults, name)]:
-        conditions.append(f"thresholds differ from the registered ones: {', '.join(changed)}")
-    return conditions
+    return conditions + changed_thresholds(config, REGISTERED)

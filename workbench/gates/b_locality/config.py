@@ -22,9 +22,9 @@ class LocalityConfig(GateConfig):
     policies: tuple[str, ...] = ("lru", "lfru", "belady")
     """Cache policies to replay; `lfru` and `belady` are always among them."""
     keep_cache: bool = True
-    """Whether a request finds what the one before left in the cache, as in one session; false empties it each time."""
+    """True: a request starts with the cache that the request before left, as in one session; false: with an empty cache."""
     stalls: StallConfig = StallConfig()
-    """Simulations of what a token waits for a byte."""
+    """Simulations of the time that a token waits for bytes."""
     resamples: int = Field(default=2000, ge=100)
     """Bootstrap resamples of the requests."""
     min_requests: int = 40
@@ -34,15 +34,15 @@ class LocalityConfig(GateConfig):
     at_fraction: float = Field(default=0.25, gt=0, le=1)
     """B.locality: capacity, as a share of all records."""
     max_miss_ratio: float = 0.85
-    """B.locality: LFRU's misses per token over those of independent draws must be below this."""
+    """B.locality: LFRU's misses per token, routes / independent draws; fails unless below this."""
     max_union_ratio: float = 0.95
-    """B.union: the union of 4 tokens over that of independent draws must not be above this."""
+    """B.union: distinct experts of 4 tokens, routes / independent draws; fails above this."""
     max_acceptance: float = 0.80
-    """B.breakeven: for some block of 2 to 5, the acceptance needed must not be above this."""
+    """B.breakeven: acceptance needed at the best block of 2 to 5 tokens; fails above this."""
 
     @property
     def source(self) -> TraceSource:
-        """The trace that these settings mean."""
+        """The trace file or the recording that these settings ask for."""
         recording = TraceConfig(profile=self.profile, requests=self.requests, tokens=self.tokens)
         seeded = recording.sampling.model_copy(update={"seed": self.seed})
         return TraceSource(file=self.trace, recording=recording.model_copy(update={"sampling": seeded}))

@@ -1,23 +1,21 @@
-"""What Gate B leaves beside its verdict: every table as parquet, every figure as PNG, and tables small enough for people."""
+"""Figures of a Gate B run, and its tables that are small enough for people."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from workbench.analysis.locality_tables import HOT_SHARE
 from workbench.analysis.misses import curve_by_capacity
-from workbench.schema.parquet import write_parquet
 
 
-def save_evidence(made: Mapping[str, pl.DataFrame], *, at_fraction: float, max_acceptance: float, source: str, to: Path) -> None:
-    """Writes tables and figures under `to`."""
+def made_figures(made: Mapping[str, pl.DataFrame], *, at_fraction: float, max_acceptance: float, source: str) -> dict[str, Any]:
+    """Every figure of the tables `made`, by name; `source` stands in the figure's corner."""
+    # matplotlib takes a while to import: only a run that draws pays for it
     from workbench.plots import caches
     from workbench.plots import locality as plots
-    from workbench.plots.style import save_figure
 
-    figures = {
+    return {
         "misses": plots.miss_figure(made["misses"], at_fraction, source),
         "unions": plots.union_figure(made["unions"], source),
         "acceptance": plots.acceptance_figure(made["acceptance"], max_acceptance, source),
@@ -28,11 +26,6 @@ def save_evidence(made: Mapping[str, pl.DataFrame], *, at_fraction: float, max_a
         "slot_value": caches.slot_value_figure(made["slot_value"], at_fraction, source),
         "stalls": caches.stall_figure(made["stalls"], source),
     }
-    for name, figure in figures.items():
-        save_figure(figure, to / "figures" / f"{name}.png")
-    (to / "tables").mkdir(exist_ok=True)
-    for name, table in made.items():
-        write_parquet(table, to / "tables" / f"{name}.parquet")
 
 
 def shown_tables(made: Mapping[str, pl.DataFrame]) -> dict[str, list[dict[str, Any]]]:

@@ -15,10 +15,11 @@ from workbench.errors import BadInput
 from workbench.experiments.simulation import LoadedRoutes
 from workbench.experiments.stalls import stall_table
 from workbench.gates.b_locality.config import LocalityConfig
-from workbench.gates.b_locality.evidence import save_evidence, shown_tables
+from workbench.gates.b_locality.evidence import made_figures, shown_tables
 from workbench.gates.b_locality.measures import Measures, measure
 from workbench.gates.b_locality.verdict import conditions_of, criteria_of, limits_of
 from workbench.gates.base import Findings, Gate
+from workbench.gates.shared.files import save_figures, save_tables
 from workbench.gates.traces import profile_geometry
 from workbench.geometry import Geometry
 from workbench.progress import progress
@@ -28,9 +29,9 @@ from workbench.schema import Evidence, RunFolder, read_routes
 def _summary(measures: Measures) -> str:
     best = measures.tables["acceptance"].sort("acceptance_needed").row(0, named=True)
     return (
-        f"LFRU misses {_range(measures.miss_ratio)} of what uniform draws miss, "
-        f"{_range(measures.miss_ratio_popularity)} of what draws by popularity miss; "
-        f"U_4 is {_range(measures.union_ratio)} of draws'; "
+        f"LFRU's misses / its misses on uniform draws: {_range(measures.miss_ratio)}, / on draws by popularity: "
+        f"{_range(measures.miss_ratio_popularity)}; distinct experts of 4 tokens / of 4 uniform draws: "
+        f"{_range(measures.union_ratio)}; "
         f"blocks of {best['block']} break even at {best['acceptance_needed']:.0%} acceptance."
     )
 
@@ -48,7 +49,9 @@ def _run(config: LocalityConfig, folder: RunFolder) -> Findings:
     measures = measure(routes, config, geometry.record_bytes)
     source = f"{config.profile}, {routes.num_requests} requests, {int(routes.decoded_tokens.sum()):,} decoded tokens"
     made = {**measures.tables, "stalls": _stalls(frame, routes, config, geometry.record_bytes)}
-    save_evidence(made, at_fraction=config.at_fraction, max_acceptance=config.max_acceptance, source=source, to=folder.artifacts)
+    save_tables(made, folder.artifacts)
+    figures = made_figures(made, at_fraction=config.at_fraction, max_acceptance=config.max_acceptance, source=source)
+    save_figures(figures, folder.artifacts)
     return Findings(
         criteria=criteria_of(measures, config),
         summary=_summary(measures),
@@ -86,12 +89,12 @@ GATE = Gate(
     smoke_settings={"requests": 6, "tokens": 24, "fractions": (0.1, 0.25, 0.5), "resamples": 500, "stalls": {"requests": 1}},
     module=__name__,
     shown={
-        "unions": "Distinct experts a layer over B tokens (trace)",
-        "break_even": "U_B / (top-k tau): routed bytes per committed token over plain decode's, below 1 pays (trace)",
+        "unions": "Distinct experts per layer in B tokens (trace)",
+        "break_even": "U_B / (top-k tau): routed bytes per committed token / plain decode's, below 1 saves bytes (trace)",
         "misses": "Misses per decoded token (simulated)",
     },
     prepare=lambda config: config.source.prepare(),
     inputs=lambda config: config.source.inputs(),
     run=_run,
 )
-"""The gate, as the runner knows it."""
+"""Gate B, as the runner knows it."""

@@ -20,20 +20,20 @@ MEASURED, UNIFORM, POPULARITY = "measured", "uniform draws", "popularity draws"
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What the criteria turn on, and every table beside it."""
+    """Ratios that the clauses turn on, and every table."""
 
     miss_ratio: Estimate
-    """LFRU's misses over those of uniform draws at the criterion's capacity."""
+    """LFRU's misses, routes / uniform draws, at the capacity of B.locality."""
     miss_ratio_popularity: Estimate
-    """The same over draws by measured popularity: what order in time is worth beyond skew."""
+    """LFRU's misses, routes / draws by measured popularity: the gain from order in time beyond skew."""
     union_ratio: Estimate
-    """U_4 over that of uniform draws."""
+    """Distinct experts of 4 tokens, routes / uniform draws."""
     acceptance: Estimate
     """The smallest acceptance needed over the block sizes."""
     tables: Mapping[str, pl.DataFrame]
     """By name: overlap, unions, acceptance, break_even, unique, reuse, reuse_within, skew, misses, belady_gap, slot_value."""
     metrics: Mapping[str, float]
-    """Names of the registry."""
+    """Metrics by names of the registry."""
     misses_by_step: Array
     """Mean LFRU misses of the first, second, ... decoded token."""
 

@@ -1,11 +1,9 @@
 """Gate B's clauses, each with its code and threshold, and what keeps a run from a full pass."""
 
-from typing import Any
-
-from workbench.analysis.bootstrap import Estimate
 from workbench.analysis.routes import Routes
 from workbench.gates.b_locality.config import REGISTERED, LocalityConfig
 from workbench.gates.b_locality.measures import Measures
+from workbench.gates.shared.verdicts import changed_thresholds, clause
 from workbench.schema import Criterion
 
 
@@ -15,20 +13,21 @@ def criteria_of(measures: Measures, config: LocalityConfig) -> tuple[Criterion, 
     clauses = (
         (
             "B.locality",
-            f"LFRU at {share}: misses over independent draws'",
+            f"misses per token, LFRU at {share}, routes / independent draws",
             measures.miss_ratio,
             "<",
             config.max_miss_ratio,
         ),
-        ("B.union", "U_4 over that of independent draws", measures.union_ratio, "<=", config.max_union_ratio),
+        (
+            "B.union",
+            "distinct experts of 4 tokens (U_4), routes / independent draws",
+            measures.union_ratio,
+            "<=",
+            config.max_union_ratio,
+        ),
         ("B.breakeven", "acceptance needed at the best block of 2 to 5", measures.acceptance, "<=", config.max_acceptance),
     )
-    return tuple(_criterion(*clause) for clause in clauses)
-
-
-def _criterion(code: str, statement: str, estimate: Estimate, relation: Any, threshold: float) -> Criterion:
-    value, low, high = (float(part) for part in (estimate.value, estimate.low, estimate.high))
-    return Criterion(code=code, statement=statement, value=value, low=low, high=high, relation=relation, threshold=threshold)
+    return tuple(clause(*each) for each in clauses)
 
 
 def limits_of(routes: Routes, config: LocalityConfig) -> dict[str, str]:
@@ -48,12 +47,8 @@ def limits_of(routes: Routes, config: LocalityConfig) -> dict[str, str]:
 
 
 def conditions_of(config: LocalityConfig) -> list[str]:
-    """What every verdict of this configuration rests on."""
-    defaults = LocalityConfig()
-    changed = [name for name in REGISTERED if getattr(config, name) != getattr(defaults, name)]
+    """Conditions of every verdict of this configuration."""
     conditions = ["miss curves are simulated: routes replayed token by token through one cache of whole records"]
     if config.profile == "mini":
         conditions.append("profile mini: its overlap was set by a training target and is no evidence on how large models route")
-    if changed:
-        conditions.append(f"thresholds differ from the registered ones: {', '.join(changed)}")
-    return conditions
+    return conditions + changed_thresholds(config, REGISTERED)

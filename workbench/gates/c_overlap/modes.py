@@ -9,17 +9,17 @@ from workbench.stores.manifest import MANIFEST_NAME
 
 _TILES = {"mini": (1, 4, 16, 64, 256)}
 _FULL_TILES = (16, 64, 256, 1024, 2048)
-"""For a layer of 512 experts; mini's have 128."""
+"""Tokens of the tiles for a layer of 512 experts; layers of mini have 128."""
 
 
 def modes_profile(config: OverlapConfig) -> str:
-    """Whose layer is read: on mini that of slice where there is one, because mini's records are small."""
+    """Profile whose layer is read: `slice` for mini where its store exists, because mini's records are small."""
     has_slice = (store_folder("slice") / MANIFEST_NAME).exists()
     return "slice" if config.profile == "mini" and has_slice and not config.smoke else config.profile
 
 
 def run_modes(config: OverlapConfig) -> pl.DataFrame:
-    """Every pass, in `experiments.modes.MODE_SCHEMA`."""
+    """Every prefill pass of a tile in a mode, in `experiments.modes.MODE_SCHEMA`."""
     profile = modes_profile(config)
     tiles = config.tiles or _TILES.get(profile, _FULL_TILES)
     return measure_modes(ModesConfig(profile=profile, tiles=tiles, repeats=config.mode_repeats, seed=config.seed)).passes

@@ -1,27 +1,28 @@
 """Gate C's clauses, each with its code, hypothesis and evidence. Pure: tables in, criteria out.
 
-A clause that rests on an emulated disk carries the disk's name behind an @; one that rests on timed waits in the place of
-compute (the prefill modes) is emulated on every profile, and a physical verdict leaves it out.
+A clause on prefill modes rests on timed waits in the place of compute: it is emulated on every profile, and a physical verdict
+leaves it out.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from workbench.analysis.storage import median_of
 from workbench.experiments.modes import MODE_SCHEMA
-from workbench.gates.c_overlap import estimates as estimates
-from workbench.gates.c_overlap.arms import ARM_SCHEMA
+from workbench.gates.c_overlap import estimates
 from workbench.gates.c_overlap.config import REGISTERED, OverlapConfig
-from workbench.gates.c_overlap.estimates import Interval
-from workbench.gates.c_overlap.identity import IDENTITY_SCHEMA
-from workbench.gates.c_overlap.interference import RATE_SCHEMA
 from workbench.gates.c_overlap.modes import modes_profile
-from workbench.gates.c_overlap.plan import EARLY, LANES, SPLIT, WAVES, disk_words
-from workbench.hardware import machine
+from workbench.gates.c_overlap.plan import EARLY, LANES, SPLIT, WAVES
+from workbench.gates.shared.arms import ARM_SCHEMA
+from workbench.gates.shared.clauses import disk_clause, disk_conditions, identity_clause, profile_conditions, sample_limit
+from workbench.gates.shared.config import disk_words
+from workbench.gates.shared.identity import IDENTITY_SCHEMA
+from workbench.gates.shared.interference import RATE_SCHEMA
+from workbench.gates.shared.intervals import Interval, added_wait_share, cohorts_of, of_cohorts, rate_ratio, speedup, wait_ratio
+from workbench.gates.shared.verdicts import changed_thresholds, clause, machine_conditions
 from workbench.schema import Criterion
 
 TABLES = {"arms": ARM_SCHEMA, "identity": IDENTITY_SCHEMA, "modes": MODE_SCHEMA, "rates": RATE_SCHEMA}
@@ -30,86 +31,76 @@ TABLES = {"arms": ARM_SCHEMA, "identity": IDENTITY_SCHEMA, "modes": MODE_SCHEMA,
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What the clauses turn on: tables with the columns of `TABLES`."""
+    """Tables that the clauses are drawn from, with the columns of `TABLES`."""
 
     arms: pl.DataFrame
     """Every arm of every comparison."""
     identity: pl.DataFrame
-    """Every checked run: kind, case, whether it was identical."""
+    """Every identity run."""
     modes: pl.DataFrame
-    """Every prefill pass."""
+    """Every prefill pass of a tile in a mode."""
     rates: pl.DataFrame
-    """Compute and reads alone and at once, by round."""
+    """Rates of compute and reads alone and at once, by round."""
 
 
 def criteria_of(found: Measures, config: OverlapConfig) -> tuple[Criterion, ...]:
     """The registered clauses with their figures; on a physical run without the emulated ones."""
-    own = [_identity(found), _interference(found, config)]
-    own += [clause for disk in config.disks for clause in _of_disk(found.arms, config, disk)]
+    own = [identity_clause("C.identity", found.identity, found.arms), _interference(found, config)]
+    own += [each for disk in config.disks for each in _of_disk(found.arms, config, disk)]
     return (*own, *mode_criteria(found, config)) if config.is_emulated else tuple(own)
-
-
-def _identity(found: Measures) -> Criterion:
-    """One run that differs is one too many; cohorts whose arms differ count as well."""
-    differing = found.identity.filter(~pl.col("identical")).height
-    cohorts = found.arms.filter("differs").select("disk", "comparison", "cohort").n_unique() if found.arms.height else 0
-    words = f"runs and cohorts whose digests differ, of {found.identity.height} runs under other orders, faults and settings"
-    return _criterion("C.identity", words, Interval.exact(differing + cohorts), "<=", 0.0)
 
 
 def _interference(found: Measures, config: OverlapConfig) -> Criterion:
     kept = median_of(found.rates["kept"].to_list())
-    words = "H4: rates of compute and reads at once over each alone, sum less 1: 1 neither slows, 0 no overlap (physical)"
-    known = Interval(value=kept.value, low=kept.low, high=kept.high)
-    return _criterion("C.interference", words, known, ">=", config.min_overlap)
+    words = (
+        "H4: rates of compute and of reads at once, each / its rate alone, sum less 1; 1: neither slows, 0: no overlap (physical)"
+    )
+    return clause("C.interference", words, kept, ">=", config.min_overlap)
 
 
 def _of_disk(arms: pl.DataFrame, config: OverlapConfig, disk: str) -> Iterator[Criterion]:
-    suffix, evidence = (f"@{disk_words(disk)}", "emulated") if disk else ("", "physical")
     least = config.min_cohorts
     waves, early, lanes, split = (
-        estimates.cohorts_of(arms, disk_words(disk), name, config.cohorts) for name in (WAVES, EARLY, LANES, SPLIT)
+        cohorts_of(arms, disk_words(disk), name, config.cohorts) for name in (WAVES, EARLY, LANES, SPLIT)
     )
-    slower = estimates.rate_ratio(waves, "token_ms", least)
     clauses = (
         (
             "C.exposed_wait",
-            f"H4: exposed wait a token, waves of {config.wave} over barrier",
-            estimates.of_cohorts(waves, estimates.wait_ratio, least),
+            f"H4: exposed wait per token, waves of {config.wave} / barrier",
+            of_cohorts(waves, wait_ratio, least),
             "<",
             config.max_wait_ratio,
         ),
         (
             "C.waves",
-            f"H4: tokens/s, waves of {config.wave} over barrier",
-            Interval(value=1 / slower.value, low=1 / slower.high, high=1 / slower.low),
+            f"H4: tokens/s, waves of {config.wave} / barrier",
+            speedup(waves, least),
             ">=",
             1 + config.min_wave_gain,
         ),
         (
             "C.split",
-            "H4: bytes read a second, components of records apart over whole",
-            estimates.rate_ratio(split, "read_gbps", least),
+            "H4: bytes read per second, components of records apart / whole records",
+            rate_ratio(split, "read_gbps", least),
             ">=",
             config.min_split_ratio,
         ),
         (
             "C.ple_wait",
-            "H1: exposed wait for pages asked for early, over token time",
-            estimates.of_cohorts(early, estimates.page_wait_share, least),
+            "H1: exposed wait for n-gram pages requested early / token time",
+            of_cohorts(early, estimates.page_wait_share, least),
             "<=",
             config.max_ple_wait,
         ),
         (
             "C.ple_lanes",
-            "H1: exposed waits, page lanes less one queue, over token time",
-            estimates.of_cohorts(lanes, estimates.added_wait_share, least),
+            "H1: (exposed waits with page lanes - with one queue) / token time",
+            of_cohorts(lanes, added_wait_share, least),
             "<=",
             config.max_lane_cost,
         ),
     )
-    for code, words, known, relation, threshold in clauses:
-        yield _criterion(f"{code}{suffix}", f"{words} ({evidence})", known, relation, threshold)
+    return (disk_clause(disk, *each) for each in clauses)
 
 
 def mode_criteria(found: Measures, config: OverlapConfig) -> tuple[Criterion, ...]:
@@ -121,34 +112,34 @@ def mode_criteria(found: Measures, config: OverlapConfig) -> tuple[Criterion, ..
     clauses = (
         (
             "C.micro_full",
-            f"H5: seconds, macro over micro, where the union is at least {config.near_full:.0%} of a layer",
+            f"H5: prefill seconds, macro / micro, at tiles that use at least {config.near_full:.0%} of a layer",
             _worst([estimates.mode_ratio(modes, tile, "macro", "micro") for tile in full]),
             config.max_full_ratio,
         ),
         (
             "C.macro_overlap",
-            "H5: time of macro's over-read over the reading it hid, where it is chosen",
+            "H5: time reading records that no token used / read time hidden behind compute, where macro is chosen",
             _worst([estimates.overread_over_hidden(modes, tile) for tile in chosen]),
             config.max_overread,
         ),
         (
             "C.crossover",
-            "H5: seconds of the chosen mode over the faster one's, at the worst tile",
+            "H5: prefill seconds, chosen mode / faster mode, at the worst tile",
             _crossover(modes, tiles),
             1 + config.max_choice_loss,
         ),
     )
-    return tuple(_criterion(code, text + words, known, "<=", threshold) for code, text, known, threshold in clauses)
+    return tuple(clause(code, text + words, known, "<=", threshold) for code, text, known, threshold in clauses)
 
 
 def _worst(found: Sequence[Interval]) -> Interval:
-    """The greatest; of none, or where one is not known, nothing."""
+    """The interval with the greatest value; without a value where there is none or one of them has no value."""
     known = not any(math.isnan(each.value) for each in found)
     return max(found, key=lambda each: each.value, default=Interval()) if known else Interval()
 
 
 def _crossover(modes: pl.DataFrame, tiles: Sequence[int]) -> Interval:
-    """Without an interval where one mode is faster at every tile: then no crossover was there to be found."""
+    """The choice's loss at the worst tile; without an interval where one mode is faster at every tile: no crossover to find."""
     faster = {tile: estimates.faster_mode(modes, tile) for tile in tiles}
     worst = _worst([estimates.choice_ratio(modes, tile, mode) for tile, mode in faster.items()])
     if len(set(faster.values())) == 2:
@@ -156,60 +147,23 @@ def _crossover(modes: pl.DataFrame, tiles: Sequence[int]) -> Interval:
     return Interval(value=worst.value, low=math.nan, high=math.nan)
 
 
-def _criterion(code: str, words: str, known: Interval, relation: Any, threshold: float) -> Criterion:
-    return Criterion(code=code, statement=words, **vars(known), relation=relation, threshold=threshold)
-
-
 def limits_of(found: Measures, config: OverlapConfig) -> dict[str, str]:
     """By clause code, why this run can't give a full pass."""
-    limits = {}
-    counts = dict(found.identity.group_by("kind").len().iter_rows())
-    few = [kind for kind in ("order", "fault") if counts.get(kind, 0) < config.min_orders]
-    if config.smoke or few:
-        limits["C.sample"] = (
-            f"{'smoke run: ' if config.smoke else ''}{counts.get('order', 0)} random orders and {counts.get('fault', 0)} faults; "
-            f"a full verdict needs {config.min_orders} of each"
-        )
-    return limits
+    return sample_limit("C.sample", found.identity, config)
 
 
 def conditions_of(found: Measures, config: OverlapConfig) -> list[str]:
-    """What every verdict of this configuration rests on."""
-    cache = f"a cache of {config.cache_over_least:g} times the smallest that the store admits"
-    conditions = [f"{cache}, decode after a short prompt"]
-    if config.is_emulated:
-        disks = ", ".join(map(disk_words, config.disks))
-        conditions.append(f"emulated disks, whose bytes come from the page cache: {disks}; no physical verdict")
-        if not config.envelopes:
-            conditions.append(
-                "each slowed by as much as records are smaller than Flash-Next's; n-gram pages alike, so they wait longer"
-            )
-    else:
-        conditions.append("cold store, read past the page cache")
-        conditions.append(_left_out(mode_criteria(found, config)))
-    conditions.append(f"prefill modes: one layer of profile {modes_profile(config)}")
-    if config.profile == "mini":
-        conditions.append("profile mini: records a hundredth of the full size, computed on by a model of 8 layers")
-    if config.profile == "slice":
-        conditions.append("profile slice: true records, random weights and routes, few layers")
-    if machine().virtual_machine:
-        conditions.append("virtual machine: cold means out of the guest's page cache; the host's cache is not seen")
-    defaults = OverlapConfig()
-    if changed := [name for name in REGISTERED if getattr(config, name) != getattr(defaults, name)]:
-        conditions.append(f"thresholds differ from the registered ones: {', '.join(changed)}")
-    return conditions
+    """Conditions of every verdict of this configuration."""
+    return [
+        *disk_conditions(config),
+        *([] if config.is_emulated else [_left_out(mode_criteria(found, config))]),
+        f"prefill modes: one layer of profile {modes_profile(config)}",
+        *profile_conditions(config.profile),
+        *machine_conditions(),
+        *changed_thresholds(config, REGISTERED),
+    ]
 
 
 def _left_out(clauses: Sequence[Criterion]) -> str:
-    outcomes = ", ".join(f"{clause.code} {clause.outcome.value} ({clause.value:.3g})" for clause in clauses)
+    outcomes = ", ".join(f"{each.code} {each.outcome.value} ({each.value:.3g})" for each in clauses)
     return f"H5 is emulated (compute is a timed wait) and no part of this verdict: {outcomes}"
-
-
-def outcome_by_disk(criteria: Sequence[Criterion]) -> list[Mapping[str, str]]:
-    """One row a clause, one column a disk: outcomes side by side."""
-    rows: dict[str, dict[str, str]] = {}
-    for clause in criteria:
-        code, _, disk = clause.code.partition("@")
-        rows.setdefault(code, {"clause": code})[disk or "any disk"] = clause.outcome.value
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    return [{name: row.get(name, "") for name in columns} for row in rows.values()]

@@ -1,4 +1,4 @@
-"""Runs Gate C's comparisons and turns their arms into a table; an interrupted gate's finished ones are taken over."""
+"""Runs a gate's comparisons and tabulates their arms; a gate that was interrupted reuses the comparisons it had finished."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,8 @@ from workbench.abba.records import Code, CohortRecord
 from workbench.abba.runner import read_cohorts, run_abba
 from workbench.abba.validity import codes
 from workbench.analysis.overlap import DECODE_SCHEMA, decode_measures
-from workbench.gates.c_overlap.config import OverlapConfig
-from workbench.gates.c_overlap.plan import Job, abba_config, disk_words
+from workbench.gates.shared.comparisons import Job, abba_config
+from workbench.gates.shared.config import ComparisonConfig, disk_words
 from workbench.schema import RunFolder, Status, list_runs, read_events
 from workbench.schema.results import write_json
 
@@ -23,11 +23,11 @@ ARM_SCHEMA: dict[str, Any] = {
     "cohort": pl.Int32,
     "position": pl.Int32,
     "arm": pl.String,
-    # the cohort counts
+    # the cohort is valid
     "counts": pl.Boolean,
     # outputs, states or routes of the cohort's arms differ
     "differs": pl.Boolean,
-    # why it does not count
+    # why the cohort is not valid
     "codes": pl.String,
     "folder": pl.String,
     **DECODE_SCHEMA,
@@ -36,31 +36,37 @@ ARM_SCHEMA: dict[str, Any] = {
 _DIFFERS = {Code.OUTPUT_DIFFERS, Code.STATE_DIFFERS, Code.ROUTING_DIFFERS}
 
 
-def run_jobs(config: OverlapConfig, folder: RunFolder, jobs: Sequence[Job], note: Callable[[str], None]) -> pl.DataFrame:
-    """Runs what is missing, one comparison after the other, and returns all arms in `ARM_SCHEMA`.
+def run_jobs(config: ComparisonConfig, folder: RunFolder, jobs: Sequence[Job], note: Callable[[str], None]) -> pl.DataFrame:
+    """Runs the jobs that no earlier run had finished, one after the other, and returns all arms in `ARM_SCHEMA`.
 
-    `artifacts/series.json` names each comparison's folder as soon as it is finished.
+    Args:
+        config: the gate's settings.
+        folder: the gate's run; its `artifacts/series.json` names each job's series folder as soon as that is finished.
+        jobs: comparisons on disks.
+        note: gets one line before and one after each job.
     """
     root = folder.path.parent.parent
-    done = _taken_over(folder)
+    done = _finished_before(folder)
     for number, job in enumerate(jobs, start=1):
         if job.words not in done:
-            note(f"gate C: {job.words} ({number} of {len(jobs)})")
+            note(f"{job.words} ({number} of {len(jobs)})")
             series = run_abba(abba_config(config, job), root=root)
-            note(f"gate C: {_outcome(read_cohorts(series))}")
+            note(f"{_outcome(read_cohorts(series))}")
             done[job.words] = series.path.relative_to(root).as_posix()
         write_json(folder.artifacts / SERIES_NAME, done)
     return pl.concat([pl.DataFrame(schema=ARM_SCHEMA), *(series_arms(job, root / done[job.words]) for job in jobs)])
 
 
 def _outcome(cohorts: Sequence[CohortRecord]) -> str:
-    """How many count, and why the others don't."""
+    """How many cohorts are valid, and for which reasons the others are not."""
     why = ", ".join(f"{code.value} {count}" for code, count in codes(cohorts).items())
-    return f"{sum(cohort.valid for cohort in cohorts)} of {len(cohorts)} cohorts count" + (f" ({why})" if why else "")
+    return f"{sum(cohort.valid for cohort in cohorts)} of {len(cohorts)} cohorts are valid" + (
+        f" (not valid: {why})" if why else ""
+    )
 
 
-def _taken_over(folder: RunFolder) -> dict[str, str]:
-    """Comparisons that the last run of this very stage had finished, if it did not come to its end, by the words of their job."""
+def _finished_before(folder: RunFolder) -> dict[str, str]:
+    """Series folders of jobs, by `Job.words`, that the last run of this stage had finished; empty if that run itself finished."""
     about = folder.environment
     stage = about["tags"].get("stage")
     root = folder.path.parent.parent
@@ -73,7 +79,7 @@ def _taken_over(folder: RunFolder) -> dict[str, str]:
 
 
 def series_arms(job: Job, path: Path) -> pl.DataFrame:
-    """Every arm of a comparison that left events, in `ARM_SCHEMA`; of cohorts that do not count as well."""
+    """Every arm of a job's series at `path`, in `ARM_SCHEMA`, arms of cohorts that are not valid too."""
     series = RunFolder(path)
     rows = [row for cohort in read_cohorts(series) for row in _cohort_rows(series, cohort)]
     shared = {"disk": disk_words(job.disk), "comparison": job.comparison.name}
@@ -94,6 +100,6 @@ def _cohort_rows(series: RunFolder, cohort: CohortRecord) -> list[dict[str, Any]
 
 
 def _measures(folder: Path) -> Mapping[str, float]:
-    """Of an arm's events; an arm that failed before it wrote any has none."""
+    """`decode_measures` of an arm's events; empty for an arm that failed before it wrote any."""
     path = folder / "events.parquet"
     return decode_measures(read_events(path)) if path.is_file() else {}

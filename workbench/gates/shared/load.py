@@ -1,4 +1,4 @@
-"""What runs beside the reads: nothing, MLX, or plain Python; each counts its steps, so that its own slowdown shows."""
+"""Loads that run beside reads: none, MLX, or plain Python; a load counts its steps, so that its own slowdown shows."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ _START_S = 0.05
 
 
 class Load:
-    """A thread that works until it is told to stop. `steps` only grows."""
+    """A thread that computes until `stop`; `steps` counts finished steps."""
 
     def __init__(self, kind: str) -> None:
         self.steps = 0
@@ -21,25 +21,25 @@ class Load:
         self._thread = threading.Thread(target=self._mlx if kind == "mlx" else self._python, name=f"load-{kind}", daemon=True)
 
     def start(self) -> None:
-        """Starts it and lets it warm up."""
+        """Starts the thread and waits until it is warm."""
         self._thread.start()
         while not self.steps:
             time.sleep(0.001)
         time.sleep(_START_S)
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends the thread."""
         self._stop.set()
         self._thread.join()
 
     def rate_for(self, seconds: float) -> float | None:
-        """Steps a second while the caller sleeps; None when none was finished."""
+        """Steps per second while the caller sleeps for `seconds`; None when no step was finished."""
         steps, start_ns = self.steps, time.monotonic_ns()
         time.sleep(seconds)
         return self.rate_since(steps, start_ns)
 
     def rate_since(self, steps: int, start_ns: int) -> float | None:
-        """Steps a second since then; None when none was finished."""
+        """Steps per second since `start_ns`, when `steps` were finished; None when no step was finished since."""
         return (self.steps - steps) * NS_PER_S / (time.monotonic_ns() - start_ns) or None
 
     def _python(self) -> None:
@@ -64,7 +64,7 @@ class Load:
 
 @contextmanager
 def running(kind: str) -> Iterator[Load | None]:
-    """The load of a kind, warmed up; None for `idle`."""
+    """Runs a load, `mlx` or `python`, warmed up, inside the block; yields None for `idle`."""
     if kind == "idle":
         yield None
         return

@@ -1,10 +1,9 @@
-"""Does anything that only moves bytes change what is computed? Digests under other settings, orders of arrival and faults.
+"""Identity runs: digests must be the same under settings that only move bytes, completion orders and faults.
 
 Runs are short, on a modelled disk and a virtual clock: only their digests count, so nothing is timed and nothing waits.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from workbench.experiments.generate import GenerateConfig, encode, load_tokenizer, open_engine
-from workbench.gates.c_overlap.config import OverlapConfig
-from workbench.gates.c_overlap.plan import base_plan, resolves_hits
+from workbench.gates.shared.comparisons import base_plan
+from workbench.gates.shared.config import ComparisonConfig
 from workbench.loading.transfer import RequestFailed
 from workbench.paths import store_folder
 from workbench.progress import progress
@@ -32,18 +31,19 @@ IDENTITY_SCHEMA: dict[str, Any] = {
     "kind": pl.String,
     "case": pl.String,
     "identical": pl.Boolean,
-    # why it ended early, if it did
+    # why the run failed; empty: it did not
     "error": pl.String,
 }
-"""One row a checked run."""
+"""Columns of the table of identity runs: one row a run."""
 _TOKENS = 2
 _BLOCK, _TILE = 2, LONGEST_BLOCK + 1
-"""Prompt tokens: what runs as decode does, and the shortest tile that prefill modes take."""
+"""Prompt tokens: a prompt that runs as decode does, and the shortest one that is prefilled in a mode."""
 _DISK = "m4-pro-512gb"
 _MOST_DELAY_NS = 3 * NS_PER_MS
-_WAVES: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")
+WAVE_WIDTHS: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")
+"""Values of the runtime's setting `wave`."""
 _CONTROLS = {"wave": "barrier", "ple": "late", "queue": "fifo", "prefill": "micro"}
-"""The plainest way to stream."""
+"""Control settings of the runtime: the reference where the model is larger than memory."""
 
 Digests = tuple[str, str]
 FaultOf = Callable[[int], Fault | None]
@@ -51,7 +51,7 @@ FaultOf = Callable[[int], Fault | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One run that must give the same digests."""
+    """One run whose digests must equal the reference's."""
 
     kind: str
     words: str
@@ -60,14 +60,14 @@ class Case:
     num_prompt: int = _BLOCK
 
 
-def check_identity(config: OverlapConfig) -> pl.DataFrame:
-    """Runs every case, in `IDENTITY_SCHEMA`."""
+def check_identity(config: ComparisonConfig, changes: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Runs each of `changes`, settings of `RuntimeConfig`, then random orders and faults; rows in `IDENTITY_SCHEMA`."""
     plan = base_plan(config, "")["runtime"]
     text = encode(load_tokenizer(config.profile), config.prompt)
     prompts = {length: (text * length)[:length] for length in (_BLOCK, _TILE)}
     wanted = {length: _reference(config, plan, prompt) for length, prompt in prompts.items()}
     num_reads = {split: _count_reads(config, plan | {"split_components": split}, prompts[_BLOCK]) for split in (False, True)}
-    cases = [*_settings(config), *_orders(config), *_faults(config, num_reads)]
+    cases = [*_settings(changes), *_orders(config), *_faults(config, num_reads)]
     rows = []
     with progress("identity", len(cases)) as advance:
         for case in cases:
@@ -77,28 +77,23 @@ def check_identity(config: OverlapConfig) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=IDENTITY_SCHEMA, orient="row")
 
 
-def _count_reads(config: OverlapConfig, settings: dict[str, Any], prompt: list[int]) -> int:
+def _count_reads(config: ComparisonConfig, settings: dict[str, Any], prompt: list[int]) -> int:
     reads: list[int] = []
     _run_streamed(config, settings, prompt, reads.append)
     return len(set(reads))
 
 
-def _settings(config: OverlapConfig) -> Iterator[Case]:
-    """Every width of waves with records whole and apart (in a smoke run, in turn), then each other setting that moves bytes."""
-    pairs = zip(_WAVES, itertools.cycle((False, True))) if config.smoke else itertools.product(_WAVES, (False, True))
-    changes: list[dict[str, Any]] = [{"wave": wave, "split_components": split} for wave, split in pairs]
-    changes += [{"ple": "late"}, {"queue": "fifo"}, {"predictor": "next_layer"}, {"prefill": "macro"}, {"prefill": "micro"}]
-    changes += [{"readback": "misses"}] if resolves_hits(config) else []
+def _settings(changes: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
     for change in changes:
         words = ", ".join(f"{name} {value}" for name, value in change.items())
-        yield Case(kind="setting", words=words, settings=change, fault_of=lambda _: None, num_prompt=_TILE)
+        yield Case(kind="setting", words=words, settings=dict(change), fault_of=lambda _: None, num_prompt=_TILE)
 
 
-def _orders(config: OverlapConfig) -> Iterator[Case]:
-    """Every read is late by a random time, so that they arrive in a random order; the widths take turns."""
+def _orders(config: ComparisonConfig) -> Iterator[Case]:
+    """Every read is delayed by a random time, so that reads complete in a random order; wave widths take turns."""
     for number in range(config.orders):
         delays = np.random.default_rng((config.seed, number)).integers(0, _MOST_DELAY_NS, size=1 << 16)
-        settings = {"wave": _WAVES[number % len(_WAVES)], "split_components": number % 2 == 1}
+        settings = {"wave": WAVE_WIDTHS[number % len(WAVE_WIDTHS)], "split_components": number % 2 == 1}
         yield Case(kind="order", words=f"order {number}", settings=settings, fault_of=_late(delays))
 
 
@@ -106,8 +101,8 @@ def _late(delays_ns: np.ndarray) -> FaultOf:
     return lambda read: Fault(kind=FaultKind.DELAY, delay_ns=int(delays_ns[read % len(delays_ns)]))
 
 
-def _faults(config: OverlapConfig, num_reads: Mapping[bool, int]) -> Iterator[Case]:
-    """One read goes wrong, evenly spread over the run; the kinds take turns."""
+def _faults(config: ComparisonConfig, num_reads: Mapping[bool, int]) -> Iterator[Case]:
+    """In each case one read is faulty, at positions spread evenly over the run; kinds of faults take turns."""
     kinds = list(FaultKind)
     for number in range(config.faults):
         kind, split = kinds[number % len(kinds)], number // len(kinds) % 2 == 1
@@ -121,7 +116,7 @@ def _once(position: int, kind: FaultKind) -> FaultOf:
 
 
 def _check(
-    config: OverlapConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf, wanted: Digests
+    config: ComparisonConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf, wanted: Digests
 ) -> tuple[bool, str]:
     try:
         return _run_streamed(config, settings, prompt, fault_of) == wanted, ""
@@ -129,15 +124,15 @@ def _check(
         return False, str(error)
 
 
-def _reference(config: OverlapConfig, plan: dict[str, Any], prompt: list[int]) -> Digests:
-    """The resident path; the plainest way to stream where the model is larger than memory."""
+def _reference(config: ComparisonConfig, plan: dict[str, Any], prompt: list[int]) -> Digests:
+    """Digests of the resident path, or of the control settings where the model is larger than memory."""
     if config.profile == "flash-next":
         return _run_streamed(config, plan | _CONTROLS, prompt, lambda _: None)
     with open_engine(GenerateConfig(profile=config.profile, resident=True), EventLog()) as engine:
         return _decode(engine, prompt)
 
 
-def _run_streamed(config: OverlapConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf) -> Digests:
+def _run_streamed(config: ComparisonConfig, settings: dict[str, Any], prompt: list[int], fault_of: FaultOf) -> Digests:
     clock = VirtualClock()
     disk = Disk(load_envelope(_DISK))
     reader = FaultyReader(TimedReader(PreadReader(), disk, clock), fault_of, clock)
@@ -146,7 +141,7 @@ def _run_streamed(config: OverlapConfig, settings: dict[str, Any], prompt: list[
         try:
             return _decode(engine, prompt)
         finally:
-            # what hangs would keep the engine from closing
+            # a read that hangs would keep the engine from closing
             reader.thaw()
 
 

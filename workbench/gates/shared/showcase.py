@@ -1,16 +1,15 @@
-"""One run a disk as the runtime decodes by default: beside its bounds, the first one in detail."""
+"""One decode run on each disk at the gate's settings, beside its bounds; the first one with a timeline."""
 
 import shutil
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.analysis.overlap import decode_measures
 from workbench.experiments.generate import GenerateConfig, run_generate
 from workbench.experiments.timeline import TIMELINE_NAME, make_timeline
-from workbench.gates.c_overlap.config import OverlapConfig
-from workbench.gates.c_overlap.plan import base_plan, disk_words
+from workbench.gates.shared.comparisons import base_plan
+from workbench.gates.shared.config import ComparisonConfig, disk_words
 from workbench.gates.traces import profile_geometry
 from workbench.schema import Result, RunFolder, read_events
 
@@ -24,23 +23,26 @@ _MOST_OVERDUE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Showcase:
-    """What the runs show."""
+    """Tables and metrics of the shown runs."""
 
     bounds: list[dict[str, Any]]
-    """One row a disk."""
+    """One row a disk: times, waits, bytes and bounds of its run."""
     metrics: Mapping[str, float]
-    """Of the first run."""
+    """Metrics of the first run."""
     waits: list[dict[str, Any]]
-    """Exposed waits a token of the first run, by layer and class."""
+    """Exposed waits per token of the first run, by layer and class."""
     conditions: list[str]
-    """Where this machine's disk is too slow for the one that it stands for."""
+    """Emulated disks that are faster than this machine's disk."""
 
 
-def run_showcase(config: OverlapConfig, folder: RunFolder) -> Showcase:
-    """Runs each disk; of the first, writes `artifacts/timeline.json` and `artifacts/figures/timeline.png`."""
+def run_showcase(config: ComparisonConfig, folder: RunFolder, note: Callable[[str], None]) -> Showcase:
+    """Runs `generate` once on each disk; of the first, writes `artifacts/timeline.json` and `artifacts/figures/timeline.png`.
+
+    `note` gets one line before each run.
+    """
     runs = []
     for disk in config.disks:
-        print(f"gate C: a run beside its bounds on {disk_words(disk)}", file=sys.stderr, flush=True)
+        note(f"a run beside its bounds on {disk_words(disk)}")
         runs.append(run_generate(GenerateConfig.build(base_plan(config, disk)), root=folder.path.parent.parent).folder)
     results = [_result(run) for run in runs]
     num_experts = profile_geometry(config.profile).num_experts
@@ -61,7 +63,7 @@ def _result(run: RunFolder) -> Result:
 
 
 def too_slow(disk: str, tags: Mapping[str, str]) -> str:
-    """What is wrong with the emulation of a disk, by the tags of a run; empty: nothing."""
+    """A condition where a run's tags say that the disk is emulated too slowly; else an empty string."""
     overdue = float(tags.get("overdue_share", 0))
     if overdue <= _MOST_OVERDUE:
         return ""
