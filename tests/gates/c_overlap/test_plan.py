@@ -35,7 +35,7 @@ def test_a_plan_differs_from_the_defaults_by_its_setting_its_disk_and_a_small_ca
 
 def test_an_unknown_comparison_is_named():
     with pytest.raises(BadInput, match="no comparison 'wave'"):
-        comparisons(OverlapConfig(compare=("wave",)))
+        jobs_of(OverlapConfig(envelopes=("",), compare=("wave",)))
 
 
 def test_a_job_says_what_it_compares_and_where():
@@ -69,4 +69,5 @@ def test_what_decides_runs_on_every_disk_what_is_shown_on_the_first():
     assert {"waves of 2", "waves of 4", "waves of all", "next layer", "misses read back"} <= set(names)
     assert "waves of 1" not in names
     assert OverlapConfig().wave == RuntimeConfig().wave
-    assert [each.name for each in comparisons(OverlapConfig(shown_cohorts=0))] == [WAVES, EARLY, LANES, SPLIT]
+    decided = jobs_of(OverlapConfig(envelopes=("",), shown_cohorts=0))
+    assert [job.comparison.name for job in decided] == [WAVES, EARLY, LANES, SPLIT]

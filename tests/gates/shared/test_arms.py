@@ -4,44 +4,19 @@ import json
 
 import pytest
 
-from workbench.abba.records import ORDER, ArmRecord, Code, CohortRecord, Reason, Series, WatchRecord
+from workbench.abba.records import Code, Reason
 from workbench.gates.c_overlap import OverlapConfig
 from workbench.gates.c_overlap.plan import EARLY, WAVES, comparisons
 from workbench.gates.shared import arms as arms_module
 from workbench.gates.shared.arms import SERIES_NAME, run_jobs, series_arms
 from workbench.gates.shared.comparisons import jobs
 from workbench.schema import Evidence, RunFolder, Status
-from workbench.schema.results import write_json
 
-MS = 1_000_000
-WATCH = WatchRecord(wall_s=1, num_samples=2, longest_gap_s=1, swap_out_bytes=0, memory_pressure=0, other_cores=0, stolen_cores=0)
 TWO = OverlapConfig(envelopes=("usb-10gbps",), compare=(WAVES, EARLY))
 
 
-def plant_series(root, spoiled=()):
-    """A finished comparison of one cohort: B's tokens take 8 ms, A's 10."""
-    series = RunFolder.create(root, "abba", TWO, profile="mini", evidence=Evidence.EMULATED)
-    arms = []
-    for name in ORDER:
-        home = RunFolder.create(series.path / "arms" / name, "generate", TWO, profile="mini", evidence=Evidence.EMULATED)
-        for end in range(3):
-            home.events.add(
-                end * (8 if name[-1] == "B" else 10) * MS, "token", phase="decode", duration_ns=MS, committed_tokens=1
-            )
-        home.finish()
-        arms.append(
-            ArmRecord(
-                name=name, exit_code=0, started_ns=0, duration_s=1, watch=WATCH, folder=str(home.path.relative_to(series.path))
-            )
-        )
-    cohort = CohortRecord(number=1, arms=tuple(arms), reasons=tuple(spoiled))
-    write_json(series.artifacts / "cohorts.json", Series(cohorts=(cohort,)).model_dump(mode="json"))
-    series.finish()
-    return series
-
-
 @pytest.fixture
-def planted(monkeypatch):
+def planted(monkeypatch, plant_series):
     """Comparisons without arms; returns the list of those that were run. `stop` of them are interrupted first."""
     ran = []
 
@@ -96,10 +71,10 @@ def test_a_run_that_came_to_its_end_leaves_nothing_to_take_over(planted, tmp_pat
     assert planted == [WAVES, WAVES], "the second took the first's, the third measures anew"
 
 
-def test_arms_are_measured_from_their_events_and_those_without_any_are_kept(tmp_path):
+def test_arms_are_measured_from_their_events_and_those_without_any_are_kept(tmp_path, plant_series):
     job = jobs(TWO, comparisons(TWO))[0]
     reasons = (Reason(code=Code.STATE_DIFFERS, where="2B", detail="x"), Reason(code=Code.COMPETITOR, where="3B", detail="y"))
-    series = plant_series(tmp_path, reasons)
+    series = plant_series(tmp_path, spoiled=reasons)
     arms = series_arms(job, series.path)
     assert arms.select("disk", "comparison", "position", "arm", "token_ms").rows() == [
         ("usb-10gbps", WAVES, position, arm, pytest.approx(took))

@@ -14,7 +14,7 @@ from workbench.gates.shared.clauses import outcome_by_disk
 from workbench.gates.shared.comparisons import Job
 from workbench.gates.shared.files import save_figures, save_tables
 from workbench.gates.shared.tables import arm_figures, arm_means, arm_table, comparison_table, identity_table
-from workbench.schema import Criterion, Evidence
+from workbench.schema import Criterion
 from workbench.units import GB
 
 
@@ -43,12 +43,12 @@ def _mode_row(modes: pl.DataFrame, tile: int) -> dict[str, Any]:
 
 
 def shown_tables(
-    found: Measures, jobs: Sequence[Job], config: OverlapConfig, evidence: Evidence, criteria: Sequence[Criterion]
+    found: Measures, jobs: Sequence[Job], config: OverlapConfig, criteria: Sequence[Criterion]
 ) -> dict[str, list[dict[str, Any]]]:
     """Tables for people, by name."""
     return {
         "clauses": [dict(row) for row in outcome_by_disk(criteria)],
-        "comparisons": comparison_table(found.arms, jobs, config, evidence),
+        "comparisons": comparison_table(found.arms, jobs, config),
         "arms": arm_table(arm_means(found.arms, jobs)),
         "identity": identity_table(found.identity),
         "modes": mode_table(found.modes),
@@ -56,14 +56,14 @@ def shown_tables(
     }
 
 
-def save_evidence(found: Measures, jobs: Sequence[Job], config: OverlapConfig, evidence: Evidence, artifacts: Path) -> None:
+def save_evidence(found: Measures, jobs: Sequence[Job], config: OverlapConfig, artifacts: Path) -> None:
     """Writes every table as parquet and every figure as PNG."""
     # matplotlib takes a while to import: only a run that draws pays for it
     from workbench.plots import overlap as plots
 
     save_tables({name: getattr(found, name) for name in TABLES}, artifacts)
     figures = {
-        **arm_figures(arm_means(found.arms, jobs), config, evidence),
+        **arm_figures(arm_means(found.arms, jobs), config),
         "overlap": plots.overlap_figure(found.rates, config.profile),
         "crossover": plots.crossover_figure(found.modes, f"a layer of profile {modes_profile(config)}"),
     }

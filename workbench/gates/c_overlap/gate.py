@@ -15,23 +15,22 @@ from workbench.gates.c_overlap.plan import comparisons, identity_changes
 from workbench.gates.c_overlap.verdict import Measures, conditions_of, criteria_of, limits_of
 from workbench.gates.shared.arms import run_jobs
 from workbench.gates.shared.clauses import spans
-from workbench.gates.shared.comparisons import Job, comparison_inputs, jobs
+from workbench.gates.shared.comparisons import Job, comparison_inputs, jobs, prepare_store
 from workbench.gates.shared.config import SMOKE_COMPARISON, disk_words
 from workbench.gates.shared.identity import check_identity
 from workbench.gates.shared.interference import measure_rates
 from workbench.gates.shared.showcase import run_showcase
-from workbench.gates.traces import ensure_store
 from workbench.progress import say
-from workbench.schema import Criterion, Evidence, RunFolder
+from workbench.schema import Criterion, RunFolder
 
 
 def _run(config: OverlapConfig, folder: RunFolder) -> Findings:
     todo = jobs(config, comparisons(config))
     found = _measure(config, folder, todo)
-    evidence, criteria = GATE.evidence_of(config), criteria_of(found, config)
-    save_evidence(found, todo, config, evidence, folder.artifacts)
+    criteria = criteria_of(found, config)
+    save_evidence(found, todo, config, folder.artifacts)
     showcase = run_showcase(config, folder, _note)
-    tables = shown_tables(found, todo, config, evidence, criteria)
+    tables = shown_tables(found, todo, config, criteria)
     return Findings(
         criteria=criteria,
         summary=_summary(criteria),
@@ -69,7 +68,7 @@ def _summary(criteria: Sequence[Criterion]) -> str:
 GATE = Gate(
     name="c_overlap",
     question="Can exact reads be hidden behind compute without predicting anything?",
-    evidence=lambda config: Evidence.EMULATED if config.is_emulated else Evidence.PHYSICAL,
+    evidence=lambda config: config.evidence,
     config=OverlapConfig,
     smoke_settings={
         **SMOKE_COMPARISON,
@@ -87,7 +86,7 @@ GATE = Gate(
         "modes": "Prefill of one layer by tile (emulated: compute is a timed wait)",
         "identity": "Runs whose digests must not change (virtual clock)",
     },
-    prepare=lambda config: ensure_store(config.profile),
+    prepare=prepare_store,
     inputs=lambda config: comparison_inputs(config, {"store of the prefill modes": modes_profile(config)}),
     run=_run,
     needs=("a_storage",),

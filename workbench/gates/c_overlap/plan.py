@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 from workbench.gates.c_overlap.config import OverlapConfig
-from workbench.gates.shared.comparisons import Comparison, chosen_comparisons
+from workbench.gates.shared.comparisons import Comparison
 from workbench.gates.shared.identity import WAVE_WIDTHS
 from workbench.gates.traces import profile_geometry
 from workbench.runtime.pool import float32_scales_bytes
@@ -14,8 +14,8 @@ WAVES, EARLY, LANES, SPLIT = "waves", "early pages", "page lanes", "split record
 
 
 def comparisons(config: OverlapConfig) -> list[Comparison]:
-    """Comparisons that decide, then those that are only shown. Raises BadInput on an unknown name in `compare`."""
-    return chosen_comparisons(config, [*_deciding(config), *_shown(config)])
+    """Every comparison of Gate C: those that decide, then those that are only shown."""
+    return [*_deciding(config), *_shown(config)]
 
 
 def _deciding(config: OverlapConfig) -> list[Comparison]:

@@ -13,6 +13,7 @@ from workbench.abba.validity import codes
 from workbench.analysis.overlap import DECODE_SCHEMA, decode_measures
 from workbench.gates.shared.comparisons import Job, abba_config
 from workbench.gates.shared.config import ComparisonConfig, disk_words
+from workbench.progress import say
 from workbench.schema import RunFolder, Status, list_runs, read_events
 from workbench.schema.results import write_json
 
@@ -36,14 +37,14 @@ ARM_SCHEMA: dict[str, Any] = {
 _DIFFERS = {Code.OUTPUT_DIFFERS, Code.STATE_DIFFERS, Code.ROUTING_DIFFERS}
 
 
-def run_jobs(config: ComparisonConfig, folder: RunFolder, jobs: Sequence[Job], note: Callable[[str], None]) -> pl.DataFrame:
+def run_jobs(config: ComparisonConfig, folder: RunFolder, jobs: Sequence[Job], note: Callable[[str], None] = say) -> pl.DataFrame:
     """Runs the jobs that no earlier run had finished, one after the other, and returns all arms in `ARM_SCHEMA`.
 
     Args:
         config: the gate's settings.
         folder: the gate's run; its `artifacts/series.json` names each job's series folder as soon as that is finished.
         jobs: comparisons on disks.
-        note: gets one line before and one after each job.
+        note: gets one line before and one after each job; by default it goes to stderr.
     """
     root = folder.path.parent.parent
     done = _finished_before(folder)

@@ -9,6 +9,7 @@ from workbench.abba.records import AbbaConfig
 from workbench.errors import BadInput
 from workbench.gates.shared.config import ComparisonConfig, disk_words
 from workbench.gates.stage import file_digest
+from workbench.gates.traces import ensure_store
 from workbench.paths import store_folder
 from workbench.runtime.store_cache import cache_limits
 from workbench.schema.envelopes import load_envelope
@@ -43,19 +44,22 @@ class Job:
         return f"{self.comparison.name} on {disk_words(self.disk)}"
 
 
-def chosen_comparisons(config: ComparisonConfig, every: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons of `every` that the settings ask for. Raises BadInput on a name in `compare` that is not among them."""
+def jobs(config: ComparisonConfig, every: Sequence[Comparison]) -> list[Job]:
+    """The jobs that the settings ask for, of a gate's comparisons: those that decide on every disk, then others on the first.
+
+    Raises BadInput on a name in `compare` that is not among the comparisons.
+    """
+    compared = _chosen(config, every)
+    shown = [Job(disk=config.disks[0], comparison=each) for each in compared if not each.decides]
+    return [Job(disk=disk, comparison=each) for disk in config.disks for each in compared if each.decides] + shown
+
+
+def _chosen(config: ComparisonConfig, every: Sequence[Comparison]) -> list[Comparison]:
     known = [each for each in every if each.decides or config.shown_cohorts]
     names = [each.name for each in known]
     if unknown := [name for name in config.compare if name not in names]:
         raise BadInput(f"compare: no comparison {unknown[0]!r} (there are {', '.join(names)})")
     return [each for each in known if not config.compare or each.name in config.compare]
-
-
-def jobs(config: ComparisonConfig, compared: Sequence[Comparison]) -> list[Job]:
-    """Every job: comparisons that decide on every disk, then comparisons that are only shown on the first disk."""
-    shown = [Job(disk=config.disks[0], comparison=each) for each in compared if not each.decides]
-    return [Job(disk=disk, comparison=each) for disk in config.disks for each in compared if each.decides] + shown
 
 
 def base_plan(config: ComparisonConfig, disk: str) -> dict[str, Any]:
@@ -97,6 +101,11 @@ def abba_config(config: ComparisonConfig, job: Job) -> AbbaConfig:
 def _text(value: Any) -> str:
     """A value as a setting on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def prepare_store(config: ComparisonConfig) -> None:
+    """Packs the bundled model where its store is missing. Raises UnmetPrerequisite for another profile without a store."""
+    ensure_store(config.profile)
 
 
 def comparison_inputs(config: ComparisonConfig, other_stores: Mapping[str, str] | None = None) -> Mapping[str, str]:

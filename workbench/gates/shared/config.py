@@ -9,6 +9,7 @@ from pydantic import Field
 from workbench.gates.base import GateConfig
 from workbench.gates.traces import profile_geometry
 from workbench.paths import data_folder
+from workbench.schema import Evidence
 from workbench.schema.envelopes import in_proportion
 
 
@@ -63,6 +64,11 @@ class ComparisonConfig(GateConfig):
     def is_emulated(self) -> bool:
         """Whether the arms run on an emulated disk."""
         return self.disks != ("",)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Evidence of every arm."""
+        return Evidence.EMULATED if self.is_emulated else Evidence.PHYSICAL
 
 
 SMOKE_COMPARISON: Mapping[str, Any] = {

@@ -10,7 +10,6 @@ from workbench.analysis.overlap import DECODE_SCHEMA
 from workbench.gates.shared import intervals
 from workbench.gates.shared.comparisons import Job
 from workbench.gates.shared.config import ComparisonConfig, disk_words
-from workbench.schema import Evidence
 
 _MEASURES = tuple(DECODE_SCHEMA)
 _SIDE_BY_SIDE = {
@@ -45,14 +44,12 @@ def _words(job: Job, value: Any) -> str:
     return f"{job.comparison.setting} {str(value).lower()}"
 
 
-def comparison_table(
-    arms: pl.DataFrame, jobs: Sequence[Job], config: ComparisonConfig, evidence: Evidence
-) -> list[dict[str, Any]]:
+def comparison_table(arms: pl.DataFrame, jobs: Sequence[Job], config: ComparisonConfig) -> list[dict[str, Any]]:
     """One row a job: tokens/s and bytes of arms B divided by those of arms A, and why cohorts were rejected."""
-    return [_comparison_row(arms, job, config, evidence) for job in jobs]
+    return [_comparison_row(arms, job, config) for job in jobs]
 
 
-def _comparison_row(arms: pl.DataFrame, job: Job, config: ComparisonConfig, evidence: Evidence) -> dict[str, Any]:
+def _comparison_row(arms: pl.DataFrame, job: Job, config: ComparisonConfig) -> dict[str, Any]:
     compared, disk = job.comparison, disk_words(job.disk)
     cohorts = intervals.cohorts_of(arms, disk, compared.name, config.cohorts)
     own = arms.filter(pl.col("disk") == disk, pl.col("comparison") == compared.name)
@@ -68,7 +65,7 @@ def _comparison_row(arms: pl.DataFrame, job: Job, config: ComparisonConfig, evid
         "high": speedup.high,
     }
     moved = _mean([_moved(cohort) for cohort in cohorts])
-    return row | {"bytes_ratio": moved, "evidence": evidence.value}
+    return row | {"bytes_ratio": moved, "evidence": config.evidence.value}
 
 
 def arm_table(means: pl.DataFrame) -> list[dict[str, Any]]:
@@ -104,13 +101,13 @@ def identity_table(identity: pl.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def arm_figures(means: pl.DataFrame, config: ComparisonConfig, evidence: Evidence) -> dict[str, Any]:
+def arm_figures(means: pl.DataFrame, config: ComparisonConfig) -> dict[str, Any]:
     """Figures of `arm_means` by name: waits on every disk, and a token's time in parts on the first disk."""
     # matplotlib takes a while to import: only a run that draws pays for it
     from workbench.plots import overlap as plots
 
     first = disk_words(config.disks[0])
     return {
-        "waits": plots.wait_figure(means, evidence, config.profile),
-        "waterfall": plots.waterfall_figure(means.filter(disk=first), evidence, f"{config.profile}, {first}"),
+        "waits": plots.wait_figure(means, config.evidence, config.profile),
+        "waterfall": plots.waterfall_figure(means.filter(disk=first), config.evidence, f"{config.profile}, {first}"),
     }
