@@ -1,4 +1,4 @@
-"""Cells of Gate A: which reads, how many at once, from a cold or a warm cache, beside what. Arithmetic only."""
+"""Cells of Gate A (size of reads, queue depth, cold or warm cache, load beside the reads) and their windows. Arithmetic only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _SEQUENTIAL_BYTES = 8 * MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One combination that is measured."""
+    """One combination of reader, read size, queue depth, cache state and load that is measured."""
 
     reader: str
     size: str
@@ -39,28 +39,28 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """In words."""
+        """The cell for people."""
         return f"{self.reader}, {self.size}, depth {self.depth}, {self.cache}, {self.beside}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Reads to issue, in order: page-aligned windows that cover what is asked for."""
+    """Reads to submit, in order: page-aligned windows that cover the requested bytes."""
 
     offsets: np.ndarray
     num_bytes: np.ndarray
     need_bytes: np.ndarray
-    """From a window's start to the last byte asked for."""
+    """Bytes from a window's start to the last requested byte."""
     logical_bytes: np.ndarray
 
     def first(self, count: int) -> "Windows":
-        """The first of them."""
+        """The first `count` windows."""
         return Windows(**{name: column[:count] for name, column in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where the reads of each size lie: as in a profile's store, records back to back, pages on pages."""
+    """Offsets of reads of each size, as in a profile's store: records back to back, pages aligned to pages."""
 
     record_bytes: int
     down_bytes: int
@@ -68,13 +68,13 @@ class Layout:
 
     @classmethod
     def of(cls, geometry: Geometry) -> "Layout":
-        """Of a profile."""
+        """The layout of a profile's store."""
         return cls(
             record_bytes=geometry.record_bytes, down_bytes=geometry.component_bytes(DOWN), num_experts=geometry.num_experts
         )
 
     def read_bytes(self, size: str) -> int:
-        """Bytes that one read of a size asks for."""
+        """Bytes that one read of a size requests."""
         return self._extents(size)[0][1]
 
     def window_bytes(self, size: str) -> int:
@@ -124,14 +124,14 @@ class Layout:
         return fixed.get(size, self.record_bytes)
 
     def _extents(self, size: str) -> list[tuple[int, int]]:
-        """`(offset, bytes)` within an item."""
+        """`(offset, bytes)` of each extent within an item of a size."""
         split = self.record_bytes - self.down_bytes
         parts = {GATE_UP: [(0, split)], DOWN_SIZE: [(split, self.down_bytes)], SPLIT: [(0, split), (split, self.down_bytes)]}
         return parts.get(size, [(0, self._stride(size))])
 
 
 def grid(readers: Sequence[str], sizes: Sequence[str], depths: Sequence[int], layout: Layout, in_flight_bytes: int) -> list[Cell]:
-    """Cold and idle: every reader at every size and at every depth that fits; mapped memory has no depth."""
+    """Cold, idle cells: every reader at every size and at every depth that fits into memory; mapped memory has no depth."""
     return [
         Cell(reader=reader, size=size, depth=depth)
         for reader in readers
@@ -142,7 +142,7 @@ def grid(readers: Sequence[str], sizes: Sequence[str], depths: Sequence[int], la
 
 
 def between(low: int, high: int, most: int) -> list[int]:
-    """Depths from half of `low` to the double of `high` in steps of two, as far as they exist."""
+    """Depths from half of `low` to the double of `high`, each the double of the one before, at least 1 and at most `most`."""
     depths = [max(1, low // 2)]
     while depths[-1] < min(2 * high, most):
         depths.append(min(2 * depths[-1], most))

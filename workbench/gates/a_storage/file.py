@@ -1,4 +1,4 @@
-"""Gate A's own file: incompressible, on the disk of the profile's store, whole or not there, and gone afterwards."""
+"""Gate A's probe file: incompressible, on the disk of the profile's store, never there in part, and removed afterwards."""
 
 import fcntl
 import os
@@ -16,20 +16,20 @@ from workbench.units import MIB, format_bytes
 FILE_NAME = "storage-probe.bin"
 _CHUNK_BYTES = 8 * MIB
 _RESERVE_BYTES = 512 * MIB
-"""Left free beside the file."""
+"""Bytes of the disk that stay free beside the probe file."""
 
 
 @contextmanager
 def probe_file(folder: Path, num_bytes: int, *, seed: int, keep: bool = False) -> Iterator[Path]:
-    """Makes the file (or takes a kept one of the same size and seed) and removes it at the end, however that comes.
+    """Makes the probe file (or reuses a kept one of the same size and seed) and removes it at the end, after an error too.
 
     Args:
-        folder: where; made if need be.
+        folder: folder of the file; made where it is missing.
         num_bytes: a multiple of 8 MiB.
-        seed: of the content.
-        keep: leave it for the next run.
+        seed: seed of the content.
+        keep: leave the file for the next run.
 
-    Raises UnmetPrerequisite without room for it, BadInput while another run uses it or when it can't be written.
+    Raises UnmetPrerequisite without room for the file, BadInput while another run uses it or when it can't be written.
     """
     path = folder / FILE_NAME
     with _locked(path.with_suffix(".lock")):
@@ -73,7 +73,7 @@ def _check_room(folder: Path, num_bytes: int) -> None:
 
 
 def _chunk(base: np.ndarray, number: int) -> np.ndarray:
-    """Random bytes that no other chunk has: the base with every word changed by the chunk's own."""
+    """Random bytes of chunk `number`: the base with every word changed, differently in each chunk."""
     return base ^ np.random.default_rng(number).integers(1, 2**63, dtype=np.uint64)
 
 
@@ -82,7 +82,7 @@ def _base(seed: int) -> np.ndarray:
 
 
 def _write(path: Path, num_bytes: int, seed: int) -> None:
-    """Under a temporary name until it is whole and on the disk."""
+    """Writes the probe file under a temporary name, and renames it when all bytes are on the disk."""
     if num_bytes % _CHUNK_BYTES:
         raise BadInput(f"file_bytes={num_bytes}: must be a multiple of {format_bytes(_CHUNK_BYTES)}")
     part = path.with_suffix(".part")
@@ -100,7 +100,7 @@ def _write(path: Path, num_bytes: int, seed: int) -> None:
 
 
 def _fits(path: Path, num_bytes: int, seed: int) -> bool:
-    """Whether a file that an earlier run kept is the one wanted: size, first and last chunk."""
+    """True when a file that an earlier run kept has the right size and the right first and last chunk."""
     if not path.is_file() or path.stat().st_size != num_bytes or num_bytes % _CHUNK_BYTES:
         return False
     base = _base(seed)

@@ -20,7 +20,7 @@ from workbench.units import GB, NS_PER_S, NS_PER_US, PAGE_BYTES, align_up
 
 _TIMEOUT_S = 600
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Gives fio's memory the huge pages that ours has (glibc 2.35): without them it read records half as fast."""
+"""Gives fio's memory huge pages as our readers' memory has (glibc 2.35): without them fio read records half as fast."""
 _MISSING = (
     "fio is not installed: `apt-get install fio` (Debian, Ubuntu), `dnf install fio` (Fedora) or `brew install fio` (macOS)"
 )
@@ -28,7 +28,7 @@ _MISSING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What one tool reached in one run."""
+    """Rates of one run of one tool."""
 
     gbps: float
     reads_per_s: float
@@ -42,12 +42,12 @@ def fio_version() -> str:
 
 
 def fio_engine() -> str:
-    """The engine that fits this machine best."""
+    """fio's engine for this machine."""
     return "io_uring" if sys.platform == "linux" else "posixaio"
 
 
 def fio_command(path: Path, block_bytes: int, depth: int, limit: Sequence[str]) -> list[str]:
-    """Uncached random reads of whole blocks, each block once; no set-up of the file."""
+    """fio's command line for uncached random reads of whole blocks, each block once; fio does not lay the file out."""
     return [
         "fio", "--name=pair", f"--filename={path}", f"--size={path.stat().st_size}", "--readonly", "--rw=randread", "--direct=1",
         f"--bs={block_bytes}", f"--ioengine={fio_engine()}", f"--iodepth={depth}", "--output-format=json", *limit,
@@ -55,7 +55,7 @@ def fio_command(path: Path, block_bytes: int, depth: int, limit: Sequence[str]) 
 
 
 def run_fio(path: Path, block_bytes: int, depth: int, limit: Sequence[str]) -> Rate:
-    """One run of fio. Raises UnmetPrerequisite with its own words when it refuses."""
+    """Rates of one run of fio. Raises UnmetPrerequisite with fio's message when fio fails."""
     command = fio_command(path, block_bytes, depth, limit)
     huge = {**os.environ, "GLIBC_TUNABLES": _HUGE_PAGES}
     try:
@@ -69,7 +69,7 @@ def run_fio(path: Path, block_bytes: int, depth: int, limit: Sequence[str]) -> R
 
 
 def parse_fio(text: str) -> Rate:
-    """Rates from fio's JSON; notes that fio prints before it are passed over."""
+    """Rates from fio's JSON; lines that fio prints before its JSON are skipped."""
     [job] = json.loads(text[text.index("{") :])["jobs"]
     seconds = job["read"]["runtime"] / 1000
     # of short runs fio's own rates are rounded to its sampling; bytes over time are not
@@ -78,14 +78,14 @@ def parse_fio(text: str) -> Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Runs of ours and theirs in turn; the order changes from pair to pair."""
+    """Pairs of runs, our reader and fio; which of them is first changes from pair to pair."""
 
     ours: list[Rate]
     theirs: list[Rate]
 
     @property
     def ratio(self) -> Median:
-        """Ours over theirs, by bytes a second."""
+        """Bytes per second, our reader / fio."""
         return median_of(self._ratios)
 
     @property
@@ -93,7 +93,7 @@ class Pairs:
         return [ours.gbps / theirs.gbps for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     def row(self, **columns: Any) -> dict[str, Any]:
-        """For a table."""
+        """The pairs as a row of a table."""
         ratio = self.ratio
         return {
             **columns,
@@ -110,11 +110,11 @@ class Pairs:
 
 
 REST_S = 1.0
-"""Before each run: a disk behind a hypervisor may save up credit while it is idle, and fio takes a third of a second to start."""
+"""Rest before each run, seconds: a hypervisor may give an idle disk credit, and fio takes a third of a second to start."""
 
 
 def pair(count: int, ours: Callable[[], Rate], theirs: Callable[[], Rate]) -> Pairs:
-    """Runs both `count` times, the first of a pair in turn, each behind a rest."""
+    """Runs our reader and fio `count` times each, the first of a pair in turn, each run after a rest."""
     pairs = Pairs(ours=[], theirs=[])
     for number in range(count):
         order = ((pairs.ours, ours), (pairs.theirs, theirs))
@@ -146,15 +146,15 @@ class Batch:
 
     rate: Rate
     submit_us_per_page: float
-    """Time of that call."""
+    """Duration of that call."""
     cpu_us_per_page: float
-    """Processor time of this process, kernel included, until all were seen."""
+    """CPU time of this process, kernel included, until all pages were seen."""
     user_us_per_page: float
-    """The same without the kernel: Python and what it calls."""
+    """CPU time of this process without the kernel: Python and the libraries that it calls."""
 
 
 def read_batch(probe: Probe, reader_kind: str, pages: int, depth: int) -> Batch:
-    """Reads so many random pages, submitted in one call, cold."""
+    """Reads `pages` random pages, submitted in one call, cold."""
     size = probe.path.stat().st_size
     windows = probe.layout.windows(PAGE, 0, size, probe.rng)
     offsets = windows.offsets[:pages].tolist()
@@ -187,7 +187,7 @@ def _cpu_s() -> tuple[float, float]:
 
 
 def pages_against_fio(probe: Probe, reader: str, pages: int, depth: int, *, pairs: int) -> dict[str, Any]:
-    """So many pages in one batch, our reader and fio in turn."""
+    """Pairs of runs that read `pages` pages in one batch, by our reader and by fio."""
     batches: list[Batch] = []
 
     def ours() -> Rate:

@@ -1,4 +1,4 @@
-"""Measures one cell of Gate A: prepares the page cache, keeps so many reads in flight for a while, says what came of it."""
+"""Measures one cell of Gate A: prepares the page cache, keeps reads in flight for a while, returns rates and times."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -31,13 +31,13 @@ _REGION_BYTES = 512 * MIB
 _WARM_BYTES = 64 * MIB
 _LANE = "expert"
 _ALL_S = 600.0
-"""Longer than any disk takes for a probe file."""
+"""Time limit of a run that reads the whole file, seconds: longer than any disk takes."""
 _MOST_READS_PER_S = 300_000
-"""More reads than any cell here makes; no more are prepared."""
+"""Windows prepared per second of a run: more reads than any cell makes."""
 
 
 def open_kind(kind: str, depth: int, coalesce_bytes: int = 0) -> Reader:
-    """A reader of a kind with `depth` reads at the disk. Raises UnmetPrerequisite where this machine has none."""
+    """A reader of a kind that keeps up to `depth` reads at the disk. Raises UnmetPrerequisite where this machine lacks it."""
     if kind == MMAP:
         return MmapReader()
     if kind == URING:
@@ -46,7 +46,7 @@ def open_kind(kind: str, depth: int, coalesce_bytes: int = 0) -> Reader:
 
 
 def missing_readers(path: Path) -> dict[str, str]:
-    """Uncached readers that can't read this file, and why."""
+    """Names of uncached readers that can't read this file, each with the reason."""
     reasons = {}
     for kind in (URING, PREAD):
         try:
@@ -58,7 +58,7 @@ def missing_readers(path: Path) -> dict[str, str]:
 
 
 def switching(kind: str) -> AbstractContextManager[None]:
-    """Threads run under quick switching, as a session runs them; the control does not."""
+    """A context for a reader of a kind: threads run under quick switching, as in a session; the control does not."""
     return quick_switching() if kind in (PREAD, BUFFERED) else nullcontext()
 
 
@@ -68,34 +68,34 @@ class Times:
 
     start_ns: int
     end_ns: int
-    """When the last bytes were there."""
+    """Time at which the last read completed."""
     to_ready_ns: np.ndarray
-    """Submit to ready."""
+    """Durations from submit to completion."""
     to_seen_ns: np.ndarray
-    """Ready to seen."""
+    """Durations from completion until `poll` returned it."""
     physical_bytes: int
     logical_bytes: int
     cpu_ns: int
-    """Of this process, kernel included."""
+    """CPU time of this process, kernel included."""
 
     @property
     def seconds(self) -> float:
-        """From the first submit to the last bytes."""
+        """Duration from the first submit to the last completion."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
 
 def drive(reader: Reader, file: int, windows: Windows, memory: np.ndarray, depth: int, seconds: float) -> Times:
     """Keeps `depth` reads in flight until the time is over (at least three each) or all windows are read.
 
-    What can be prepared is, and what can be worked out later is: between two polls little happens but the next submit.
+    Reads are prepared before and times computed after the loop, so that between two polls it does little but submit the next.
 
     Args:
-        reader: where reads go.
-        file: index of the file.
-        windows: what to read.
+        reader: an open reader.
+        file: index of the file in the reader.
+        windows: reads to submit, in order.
         memory: page-aligned bytes, at least `depth` of the largest window.
         depth: reads in flight.
-        seconds: after which no more reads are issued.
+        seconds: time after which no more reads are submitted.
 
     Raises the error of a failed read.
     """
@@ -129,7 +129,7 @@ def drive(reader: Reader, file: int, windows: Windows, memory: np.ndarray, depth
 
 
 def _places(windows: Windows, memory: np.ndarray, depth: int) -> dict[int, list[np.ndarray]]:
-    """Memory of each place in the queue, by length of a window."""
+    """Views of the memory for each place in the queue, as long as a window."""
     lengths = sorted(set(windows.num_bytes.tolist()))
     slots = memory[: depth * lengths[-1]].reshape(depth, -1)
     return {length: [slot[:length] for slot in slots] for length in lengths}
@@ -153,7 +153,7 @@ def _times(windows: Windows, issued: int, seen: Sequence[tuple[int, Sequence[Com
 
 @dataclass(kw_only=True)
 class Probe:
-    """The probe file with memory to read into; measures cells on parts of the file in turn."""
+    """A probe file and memory to read into; measures each cell on the next part of the file."""
 
     path: Path
     layout: Layout
@@ -163,17 +163,17 @@ class Probe:
 
     @classmethod
     def on(cls, path: Path, layout: Layout, in_flight_bytes: int, seed: int) -> "Probe":
-        """A probe whose memory is touched before anything is timed."""
+        """A probe whose memory is touched before any read is timed."""
         memory = aligned_buffer(in_flight_bytes)
         memory[::4096] = 1
         return cls(path=path, layout=layout, memory=memory, rng=np.random.default_rng(seed))
 
     def measure(self, cell: Cell, seconds: float) -> dict[str, Any]:
-        """A row: what was read and how long it took, the cache before the first read, the load's steps without and with reads."""
+        """A row of a cell: bytes, times, share of its part cached before the first read, the load's rates alone and at once."""
         return self._run(cell, *self._region(cell), seconds)
 
     def read_all(self, cell: Cell) -> dict[str, Any]:
-        """The same of a cold cell that reads the whole file once, in random order."""
+        """A row, as of `measure`, of a cold cell that reads the whole file once, in random order."""
         return self._run(cell, 0, self.path.stat().st_size, _ALL_S)
 
     def _run(self, cell: Cell, start: int, num_bytes: int, seconds: float) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class Probe:
         return (end_ns - start_ns) / NS_PER_S, cached
 
     def _spread(self, windows: Windows) -> list[np.ndarray]:
-        """Memory of each window; when all of them don't fit at once, places are shared: nobody looks at the bytes."""
+        """Memory for each window; windows share memory when not all of them fit, since the bytes are never used."""
         longest = int(windows.num_bytes.max())
         slots = self.memory[: len(self.memory) // longest * longest].reshape(-1, longest)
         return [slots[number % len(slots), :length] for number, length in enumerate(windows.num_bytes.tolist())]
@@ -240,7 +240,7 @@ class Probe:
         return self.part(num_bytes), num_bytes
 
     def _prepare(self, cell: Cell, start: int, num_bytes: int) -> float:
-        """Makes the page cache as declared; returns the share of the part that it holds by `mincore`."""
+        """Drops or fills the page cache for the cell; returns the share of the part that is cached, by `mincore`."""
         if cell.cache == "cold":
             drop_from_page_cache(self.path)
         else:

@@ -33,40 +33,40 @@ _SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 _EXTENT_DEPTH = 4
 _COALESCE_BYTES = 4 * MIB
 _MEASURE = {RECORD: "bandwidth_gbps", PAGE: "reads_per_s"}
-"""What makes a reader good, by the size that stands for its class."""
+"""Column that a reader is chosen by, for the read size of each class."""
 
 
 class Plan(Protocol):
-    """What the walk needs of the gate's configuration."""
+    """Settings of the gate that the walk uses."""
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Of the grid."""
+        """Read sizes of the grid."""
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Of the grid."""
+        """Queue depths of the grid."""
 
     @property
     def rounds(self) -> int:
-        """Of the grid."""
+        """Repeats of the grid."""
 
     @property
     def close_rounds(self) -> int:
-        """Of what decides: refined cells, ratios, the crossover."""
+        """Repeats of measurements that decide: refined cells, ratios, the crossover."""
 
     @property
     def seconds(self) -> float:
-        """Of one run."""
+        """Length of one run of a cell, seconds."""
 
     @property
     def near_best(self) -> float:
-        """Share of the best that is as good."""
+        """A depth within this share of the best counts as equally good."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Reader and depth by class, and the buffered control at its best."""
+    """Reader and depth chosen for each class, and the buffered control at its best depth."""
 
     expert: Choice
     ple: Choice
@@ -82,9 +82,9 @@ class Walk:
     readers: Sequence[str]
     end_s: float
     started: Callable[[str], None]
-    """Told the name of each phase."""
+    """Called with the name of each phase as it begins."""
     standing: Mapping[str, Choice] = field(default_factory=dict)
-    """What an earlier run chose, by the size that stands for its class; it stays while it is as good as any."""
+    """Choices of an earlier run, by the read size of their class; a choice stays while no other is better."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     passes: list[dict[str, Any]] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Walk:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """All runs so far."""
+        """Table of all runs so far."""
         return pl.DataFrame(self.rows, schema=RUN_SCHEMA)
 
     @property
@@ -101,7 +101,7 @@ class Walk:
         return [name for name in self.readers if name not in (BUFFERED, MMAP)] or [BUFFERED]
 
     def go(self) -> Choices:
-        """All phases."""
+        """Runs all phases and returns the choices."""
         plan, layout = self.plan, self.probe.layout
         memory = len(self.probe.memory)
         self.phase("grid", grid(self.readers, plan.sizes, plan.depths, layout, memory), plan.rounds)
@@ -114,7 +114,7 @@ class Walk:
         return choices
 
     def phase(self, name: str, cells: Sequence[Cell], rounds: int) -> None:
-        """Measures every cell once a round, in a new order each round."""
+        """Measures every cell once per round, in a new random order each round."""
         self.started(name)
         for number in range(rounds):
             if number and time.monotonic() > self.end_s:
@@ -168,12 +168,12 @@ class Walk:
         return cells
 
     def _split(self, choice: Choice) -> list[Cell]:
-        """Twice as many parts of records in flight: equal bytes."""
+        """Cells of whole and of split records; split ones at twice the depth, so that bytes in flight are equal."""
         depth = min(choice.depth, max(1, self.probe.layout.most_depth(SPLIT, len(self.probe.memory)) // 2))
         return [Cell(reader=choice.reader, size=size, depth=times * depth) for size, times in ((RECORD, 1), (SPLIT, 2))]
 
     def _crossover(self, choice: Choice) -> None:
-        """So many random records of a layer, sorted and coalesced as prefill reads them, against all of it as one extent."""
+        """Passes over random records of a layer, sorted and coalesced as in prefill, and over the layer as one extent."""
         self.started("crossover")
         layout, size = self.probe.layout, self.probe.path.stat().st_size
         count = max(1, min(layout.num_experts, min(size, _LAYER_BYTES) // layout.record_bytes))
@@ -186,7 +186,7 @@ class Walk:
                 self.passes.append({"round": number, **self._pass(choice, jobs[index], count)})
 
     def _pass(self, choice: Choice, share: float | None, count: int) -> dict[str, Any]:
-        """One cold read of a share of a layer's `count` records; None: of the extent that holds them all."""
+        """One cold pass over a share of a layer's `count` records; None: over the extent that holds them all."""
         probe = self.probe
         layer_bytes = count * probe.layout.record_bytes
         start = probe.part(layer_bytes)
