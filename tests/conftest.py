@@ -23,15 +23,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 SLOWEST_FILES = (
-    "test_notebooks.py", "test_abba_tracking.py", "test_faults.py", "test_overlap_settings.py", "test_c_overlap.py",
+    "test_notebooks.py", "test_abba_tracking.py", "test_faults.py", "test_overlap_settings.py", "c_overlap/test_gate.py",
     "test_tracking.py", "test_mutants.py", "test_runner.py", "test_twin_validation.py",
 )  # fmt: skip
 """Their few tests take longest: begun first, no worker has them left at the end while the other one idles."""
 
 
 def pytest_collection_modifyitems(items):
-    places = {name: place for place, name in enumerate(SLOWEST_FILES)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    items.sort(key=lambda item: next((i for i, name in enumerate(SLOWEST_FILES) if item.path.match(name)), len(SLOWEST_FILES)))
 
 
 def pytest_runtest_setup(item):

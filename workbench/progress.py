@@ -9,6 +9,11 @@ _PLAIN_INTERVAL_S = 10.0
 _SILENT_S = 2.0
 
 
+def say(line: str) -> None:
+    """Prints one line about a run's progress to stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Yields `advance(n)`; shows a bar on a terminal and one plain line at most every ten seconds elsewhere.

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.analysis.routes import routes_of
-from workbench.gates.b_locality import LocalityConfig, measure
+from workbench.gates.b_locality import LocalityConfig
+from workbench.gates.b_locality.measures import measure
 from workbench.simulate.events import array_events, route_frame
 from workbench.simulate.replay import miss_counts, miss_counts_per_access
 from workbench.simulate.synthetic import FLASH_NEXT_LIKE, RouteModel, synthetic_routes

@@ -5,9 +5,9 @@ import pytest
 
 from workbench.bundle import State, check_bundle, make_bundle
 from workbench.gates.base import Findings, conclude
-from workbench.gates.c_overlap_config import OverlapConfig
-from workbench.gates.c_overlap_plan import WAVES
-from workbench.gates.c_overlap_verdict import TABLES, Measures, criteria_of
+from workbench.gates.c_overlap.config import OverlapConfig
+from workbench.gates.c_overlap.plan import WAVES
+from workbench.gates.c_overlap.verdict import TABLES, Measures, criteria_of
 from workbench.schema import Evidence, RunFolder
 
 CONFIG = OverlapConfig(envelopes=("usb-10gbps",))

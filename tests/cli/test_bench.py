@@ -7,8 +7,8 @@ from cyclopts import App
 
 from workbench.cli import bench
 from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.gates import a_storage_fio
-from workbench.gates.a_storage_fio import Pairs, Rate, fio_command, pair, parse_fio
+from workbench.gates.a_storage import fio
+from workbench.gates.a_storage.fio import Pairs, Rate, fio_command, pair, parse_fio
 
 # what fio 3 prints, cut down to what is read
 FIO = {"fio version": "fio-3.0", "jobs": [{"read": {"io_bytes": 41_943_040, "runtime": 20, "total_ios": 10_240}}]}
@@ -18,7 +18,7 @@ QUICK = ("--file-bytes", "8MiB", "--pairs", "2", "--pages", "64", "--depths", "1
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch):
     """Nothing is measured here."""
-    monkeypatch.setattr(a_storage_fio, "REST_S", 0.0)
+    monkeypatch.setattr(fio, "REST_S", 0.0)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Pa
     if result.kind == "gate_b" and traces:
         yield from _check_locality(folder, result, traces[0])
     elif result.kind == "gate_c":
-        yield _check_overlap(folder, result.verdict)
+        yield from _check_overlap(folder, result.verdict)
         yield not_checked("arms", "their raw events lie in their comparisons: each has a bundle of its own")
     else:
         missing = f": {', '.join(manifest.left_out)} is not in the bundle" if manifest.left_out else ""
@@ -41,7 +41,9 @@ def _check_outcome(verdict: Verdict) -> Check:
 
 def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[Check]:
     from workbench.analysis.routes import routes_of
-    from workbench.gates.b_locality import LocalityConfig, criteria_of, measure
+    from workbench.gates.b_locality import LocalityConfig
+    from workbench.gates.b_locality.measures import measure
+    from workbench.gates.b_locality.verdict import criteria_of
     from workbench.gates.traces import profile_geometry
 
     config = LocalityConfig.from_toml(folder.path / "config.toml")
@@ -52,29 +54,43 @@ def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[
     frame, shape = read_routes(trace)
     routes = routes_of(frame, num_experts=shape["num_experts"])
     measures = measure(routes, config, profile_geometry(config.profile).record_bytes)
-    found = _by_code(criteria_of(measures, config))
-    said = _by_code(result.verdict.criteria) if result.verdict else {}
+    criteria, stored_criteria = criteria_of(measures, config), result.verdict.criteria if result.verdict else ()
+    found, said = _by_code(criteria), _by_code(stored_criteria)
     for what, stored, again in (("clauses", said, found), ("metrics", result.metrics, measures.metrics)):
         if difference := first_difference(stored, again):
             yield failed(what, difference)
         else:
             yield ok(what, f"{len(again)} measured again from {trace.name}")
+    yield _check_statements(stored_criteria, criteria)
     yield not_checked("route trace", "only a run of the same prompts on the same store can record it again")
 
 
-def _check_overlap(folder: RunFolder, verdict: Verdict) -> Check:
-    from workbench.gates.c_overlap_config import OverlapConfig
-    from workbench.gates.c_overlap_verdict import TABLES, Measures, criteria_of
+def _check_overlap(folder: RunFolder, verdict: Verdict) -> Iterator[Check]:
+    from workbench.gates.c_overlap.config import OverlapConfig
+    from workbench.gates.c_overlap.verdict import TABLES, Measures, criteria_of
 
     config = OverlapConfig.from_toml(folder.path / "config.toml")
     tables = {name: read_table(folder.artifacts / "tables" / f"{name}.parquet") for name in TABLES}
     if other := [name for name, schema in TABLES.items() if dict(tables[name].schema) != schema]:
-        return failed("clauses", f"{other[0]}.parquet has other columns than this workbench's")
-    found = _by_code(criteria_of(Measures(**tables), config))
-    if difference := first_difference(_by_code(verdict.criteria), found):
-        return failed("clauses", difference)
-    return ok("clauses", f"{len(found)} drawn again from the tables {', '.join(TABLES)}")
+        yield failed("clauses", f"{other[0]}.parquet has other columns than this workbench's")
+        return
+    criteria = criteria_of(Measures(**tables), config)
+    if difference := first_difference(_by_code(verdict.criteria), _by_code(criteria)):
+        yield failed("clauses", difference)
+    else:
+        yield ok("clauses", f"{len(criteria)} drawn again from the tables {', '.join(TABLES)}")
+    yield _check_statements(verdict.criteria, criteria)
 
 
 def _by_code(criteria: Sequence[Criterion]) -> dict[str, dict[str, Any]]:
-    return {criterion.code: criterion.model_dump() for criterion in criteria}
+    """What clauses measure, by code: figures, relations and thresholds. Their words: `_check_statements`."""
+    return {criterion.code: criterion.model_dump(exclude={"statement"}) for criterion in criteria}
+
+
+def _check_statements(stored: Sequence[Criterion], again: Sequence[Criterion]) -> Check:
+    """Another version of the workbench may say the same in other words; words that are not this one's are not vouched for."""
+    said = {criterion.code: criterion.statement for criterion in stored}
+    others = [criterion.code for criterion in again if said.get(criterion.code) != criterion.statement]
+    if not others:
+        return ok("statements", f"{len(again)} clauses are worded as by this workbench")
+    return not_checked("statements", f"{', '.join(others)}: worded otherwise than by this workbench, their figures are checked")

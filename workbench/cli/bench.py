@@ -73,10 +73,10 @@ def io(
     json
         One JSON document instead of tables.
     """
-    from workbench.gates.a_storage_cells import RECORD, Layout
-    from workbench.gates.a_storage_file import probe_file
-    from workbench.gates.a_storage_fio import fio_engine, fio_version, pages_against_fio, records_against_fio
-    from workbench.gates.a_storage_probe import Probe
+    from workbench.gates.a_storage.cells import RECORD, Layout
+    from workbench.gates.a_storage.file import probe_file
+    from workbench.gates.a_storage.fio import fio_engine, fio_version, pages_against_fio, records_against_fio
+    from workbench.gates.a_storage.probe import Probe
     from workbench.gates.traces import profile_geometry
     from workbench.paths import store_folder
 
@@ -116,7 +116,7 @@ def _reader(name: str) -> str:
 
 def _records_alone(probe: Any, kind: str, depth: int, repeats: int) -> dict[str, Any]:
     from workbench.analysis.storage import median_of, spread_of
-    from workbench.gates.a_storage_cells import RECORD, Cell
+    from workbench.gates.a_storage.cells import RECORD, Cell
 
     runs = [probe.read_all(Cell(reader=kind, size=RECORD, depth=depth)) for _ in range(repeats)]
     shown = ("bandwidth_gbps", "reads_per_s", "p50_us", "p99_us", "cpu_us_per_read")
@@ -126,7 +126,7 @@ def _records_alone(probe: Any, kind: str, depth: int, repeats: int) -> dict[str,
 
 
 def _pages_alone(probe: Any, kind: str, pages: int, depth: int, repeats: int) -> dict[str, Any]:
-    from workbench.gates.a_storage_fio import read_batch
+    from workbench.gates.a_storage.fio import read_batch
 
     batches = [read_batch(probe, kind, pages, depth) for _ in range(repeats)]
     names = ("submit_us_per_page", "cpu_us_per_page", "user_us_per_page")

@@ -1,4 +1,4 @@
-"""Gates: a question, its experiment and a verdict with evidence. `find_gate` knows the ones that exist."""
+"""Gates: a question, its experiment and a verdict with evidence. `find_gate` finds one by name."""
 
 import importlib
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ GATES = {
     "b_locality": "workbench.gates.b_locality",
     "c_overlap": "workbench.gates.c_overlap",
 }
-"""Module of each gate by name, in the order they are walked."""
+"""Package of each gate by name, in the order they are walked; it exports `GATE`."""
 
 
 def find_gate(word: str) -> Gate:

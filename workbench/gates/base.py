@@ -18,7 +18,7 @@ class GateConfig(Config):
     """Settings that every gate has."""
 
     profile: Literal["mini", "slice", "flash-next"] = "mini"
-    """Which model and store."""
+    """Model and store that the gate runs on."""
     smoke: bool = False
     """A small run that shows the machinery works; its verdict is inconclusive at best."""
     seed: int = Field(default=0, ge=0)
@@ -27,14 +27,14 @@ class GateConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What a gate's work comes to."""
+    """Results of a gate's run, from which the runner draws the verdict."""
 
     criteria: Sequence[Criterion]
     """Every clause with its figures."""
     summary: str
     """One sentence for people."""
     conditions: Sequence[str] = ()
-    """What the verdict rests on."""
+    """Conditions of the verdict, a sentence each."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """By clause code: why this run can't pass in full, e.g. too few requests. With one, a pass becomes inconclusive."""
     enables: Sequence[str] = ()
@@ -47,67 +47,67 @@ class Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """One gate. `module` is the one whose sources, with all they import, make its results stale."""
+    """One gate: its question, configuration and run, for the runner."""
 
     name: str
-    """`b_locality`; the first letter is the gate's."""
+    """Name of the gate's package, e.g. `b_locality`; its first letter is the gate's letter."""
     question: str
-    """What it answers, in one sentence."""
+    """The question that the verdict answers, in one sentence."""
     evidence: Evidence | Callable[[Any], Evidence]
-    """What its verdict rests on, where that depends on its configuration a function of it."""
+    """Evidence of the verdict, or a function of the configuration that returns it."""
     config: type[GateConfig]
-    """Its configuration."""
+    """Class of the gate's configuration."""
     smoke_settings: Mapping[str, Any]
-    """What a smoke run changes."""
+    """Settings of a smoke run that differ from the defaults."""
     module: str
-    """The module that holds it."""
+    """Dotted name of the module with `run`; a change in its sources or in any that they import makes results stale."""
     shown: Mapping[str, str]
     """Tables that the command prints, by name, with their titles; each title ends in its evidence."""
     prepare: Callable[[Any], None]
-    """Makes what the gate needs and lacks, e.g. packs the bundled model; called before its inputs are looked at."""
+    """Makes missing inputs, e.g. packs the bundled model; called before `inputs`."""
     inputs: Callable[[Any], Mapping[str, str]]
-    """Digests of what a configuration would read, by name."""
+    """Digests of the inputs that a run at a configuration would read, by name."""
     run: Callable[[Any, RunFolder], Findings]
-    """Does the work; everything it makes goes into the folder's artifacts."""
+    """Runs the gate at a configuration; files go into the folder's artifacts."""
     needs: tuple[str, ...] = ()
     """Names of the gates that must have passed before."""
 
     @property
     def letter(self) -> str:
-        """`B`."""
+        """Letter of the gate, e.g. `B`."""
         return self.name[0].upper()
 
     @property
     def kind(self) -> str:
-        """Kind of its result folders, `gate_b`."""
+        """Kind of the gate's result folders, e.g. `gate_b`."""
         return f"gate_{self.name[0]}"
 
     def evidence_of(self, config: GateConfig) -> Evidence:
-        """What the verdict of a run at `config` rests on."""
+        """Evidence of the verdict of a run at `config`."""
         return self.evidence if isinstance(self.evidence, Evidence) else self.evidence(config)
 
     def configure(self, *, profile: str = "mini", smoke: bool = False, settings: Sequence[str] = ()) -> GateConfig:
-        """Its configuration: defaults, then what smoke changes, then `key=value` settings."""
+        """The gate's configuration: defaults, then settings of a smoke run, then `key=value` settings."""
         values = {"profile": profile, "smoke": smoke, **(self.smoke_settings if smoke else {})}
         return self.config.build(values, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Where a gate stands, for the gate table."""
+    """State of a gate's latest run, for the gate table."""
 
     word: str
     """missing | running | failed | interrupted | abandoned | fresh | stale."""
     reasons: tuple[str, ...] = ()
-    """Why it is stale or what went wrong."""
+    """Reasons why the run is stale or failed."""
     folder: RunFolder | None = None
-    """Its latest run."""
+    """Folder of the gate's latest run."""
     result: Result | None = None
-    """Of that run."""
+    """Result of that run."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """Of that run."""
+        """Verdict of that run."""
         return self.result.verdict if self.result else None
 
 
@@ -179,13 +179,13 @@ def conclude(findings: Findings, conditions: Sequence[str] = ()) -> Verdict:
 
 
 def gate_stage(gate: Gate, config: GateConfig, unmet: Mapping[str, str]) -> Stage:
-    """What a run of `gate` would depend on now; predecessors that have not passed are among its inputs."""
+    """The stage of a run of `gate` now; predecessors that have not passed are among its inputs."""
     needed = {f"verdict of gate {name}": unmet.get(name, Outcome.PASS.value) for name in gate.needs}
     return stage_of(config, {**gate.inputs(config), **needed}, gate.module)
 
 
 def find_result(root: Path, kind: str, stage: Stage) -> tuple[RunFolder | None, list[str]]:
-    """The newest finished run that is fresh for `stage`, or None with why the newest finished one is stale."""
+    """The newest finished run that is fresh for `stage`, or None with the reasons why the newest finished run is stale."""
     finished = [folder for folder in list_runs(root, kind) if folder.status is Status.FINISHED]
     reasons = [stage.differences(older) if (older := read_stage(folder)) else ["it has no stage"] for folder in finished]
     fresh = [folder for folder, why in zip(finished, reasons, strict=True) if not why]
@@ -193,7 +193,7 @@ def find_result(root: Path, kind: str, stage: Stage) -> tuple[RunFolder | None, 
 
 
 def unmet_needs(gate: Gate, profile: str, root: Path) -> dict[str, str]:
-    """Predecessors that have not passed on this profile, with what they are instead."""
+    """Predecessors that have not passed on this profile, by name, with their outcome or `missing`."""
     words = {}
     for name in gate.needs:
         results = [folder.result for folder in list_runs(root, f"gate_{name[0]}") if folder.status is Status.FINISHED]
@@ -205,7 +205,7 @@ def unmet_needs(gate: Gate, profile: str, root: Path) -> dict[str, str]:
 
 
 def gate_state(gate: Gate, profile: str, root: Path) -> State:
-    """Where the gate stands: its newest full run, else its newest smoke run, checked against the sources and inputs of now."""
+    """State of the gate's newest full run, else of its newest smoke run, checked against present sources and inputs."""
     runs = [folder for folder in list_runs(root, gate.kind) if folder.environment["profile"] == profile]
     full = [folder for folder in runs if folder.environment["tags"].get("smoke") != "true"]
     if not runs:

@@ -1,4 +1,4 @@
-"""Where gates get their route traces from: a file that the user names, or a recording that is reused while it is fresh."""
+"""Route traces of gates: a file that the user names, or a recording that is reused while it is fresh."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ _MAKE_STORE = {
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSource:
-    """A trace file, or what to record."""
+    """A trace file, or the configuration of a recording."""
 
     file: str
     """Path of a trace; empty: record one."""
     recording: TraceConfig
-    """What to record."""
+    """Configuration of the recording."""
 
     def prepare(self) -> None:
-        """Makes what a recording reads: packs the bundled model. Raises UnmetPrerequisite naming the command for other stores."""
+        """Packs the bundled model where a recording needs it. Raises UnmetPrerequisite naming the command for other stores."""
         if not self.file:
             ensure_store(self.recording.profile)
 
     def inputs(self) -> Mapping[str, str]:
-        """Digests of what would be read, by name."""
+        """Digests of the files that a recording or an analysis would read, by name."""
         if self.file:
             return {"trace": file_digest(_existing(self.file))}
         store = store_folder(self.recording.profile) / MANIFEST_NAME
