@@ -117,3 +117,36 @@ def test_every_dependency_has_its_reason():
 
 def test_the_changelog_has_a_place_for_what_is_new():
     assert re.search(r"(?m)^## Unreleased$", text_of("CHANGELOG.md"))
+
+
+def walks():
+    """Steps of each walk in CONTRIBUTING: file and dotted name."""
+    section = text_of("CONTRIBUTING.md").partition("## Walks")[2].partition("\n## ")[0]
+    lists = [re.findall(r"(?m)^\d+\. `([\w/]+\.py)` `([\w.]+)`", part) for part in section.split("\n\n")]
+    return [steps for steps in lists if steps]
+
+
+def test_a_walk_is_short_and_names_what_exists():
+    assert [len({file for file, _ in walk}) for walk in walks()] == [7, 8]
+    for file, name in [step for walk in walks() for step in walk]:
+        code = (ROOT / file).read_text()
+        for part in name.split("."):
+            assert re.search(rf"(?m)^ *(?:def|class) {part}\b", code), f"{file} has no {part}"
+
+
+OLD_WORDS = {
+    r"leases?|leased|unlease": "pin",
+    r"LaneConfig": "ReadLimits",
+    r"Traffic": "Reads",
+    r"RecordPool|PagePool": "RecordMemory, PageMemory",
+    r"Guests": "RetainedRecords",
+}
+"""Words that had another meaning beside, or that nobody from outside knows, and the word that replaced each."""
+
+
+@pytest.mark.parametrize("old", OLD_WORDS)
+def test_an_old_word_does_not_come_back(old):
+    # columns of events keep their names
+    code = {path: path.read_text().replace('"leases"', "") for path in (ROOT / "workbench").rglob("*.py")}
+    found = {str(path.relative_to(ROOT)) for path, text in code.items() if re.search(rf"\b(?:{old})\b", text)}
+    assert not found, f"say {OLD_WORDS[old]}"

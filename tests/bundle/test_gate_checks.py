@@ -58,3 +58,11 @@ def test_without_its_trace_it_says_what_is_missing(gate, tmp_path):
     clauses = check(gate, tmp_path)["clauses"]
     assert clauses.state is State.NOT_CHECKED
     assert "/nowhere/routes.parquet is not in the bundle" in clauses.detail
+
+
+def test_other_words_of_a_clause_are_told(gate, tmp_path):
+    assert check(gate, tmp_path)["statements"].state in (State.OK, State.NOT_CHECKED)
+    edit(gate, "result.json", lambda content: content["verdict"]["criteria"][1].update(statement="everything is fine"))
+    statements = check(gate, tmp_path)["statements"]
+    assert statements.state is State.NOT_CHECKED
+    assert "B.union: worded otherwise" in statements.detail or "B.union, " in statements.detail

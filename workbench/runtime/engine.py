@@ -217,7 +217,7 @@ class Engine:
         self._drop(lane)
 
     def _drop(self, lane: Lane) -> None:
-        """Drops a lane's pass: its state, routes, reads and leases are those of the last commit."""
+        """Drops a lane's pass: state, routes, reads and pins are those of the last commit."""
         # dispatched compute may still read slots that other lanes are given now
         mx.synchronize()
         lane.abort()

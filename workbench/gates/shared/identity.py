@@ -14,12 +14,12 @@ from workbench.experiments.generate import GenerateConfig, encode, load_tokenize
 from workbench.gates.shared.comparisons import base_plan
 from workbench.gates.shared.config import ComparisonConfig
 from workbench.loading.transfer import RequestFailed
+from workbench.model.state import LONGEST_BLOCK
 from workbench.paths import store_folder
 from workbench.progress import progress
 from workbench.readers import Disk, Fault, FaultKind, FaultyReader, PreadReader, TimedReader, VirtualClock
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.engine import Engine
-from workbench.runtime.experts import LONGEST_BLOCK
 from workbench.runtime.session import Session
 from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import EventLog
