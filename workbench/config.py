@@ -4,14 +4,13 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 
 
 class ConfigError(BadInput):
@@ -113,5 +112,5 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             break
         model = annotation
-    near = get_close_matches(str(problem["loc"][-1]), list(model.model_fields), n=1)
-    return f"{place}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    meant = did_you_mean(str(problem["loc"][-1]), model.model_fields)
+    return f"{place}: no such setting" + (f"; {meant}" if meant else "")

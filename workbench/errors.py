@@ -1,5 +1,8 @@
 """Errors that people cause and can mend: one clear line each (what, where, what to do), an exit status, no traceback."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class BadInput(ValueError):
     """A file, argument or setting that can't be used. Exit status 2."""
@@ -11,3 +14,9 @@ class UnmetPrerequisite(RuntimeError):
     """Something that must exist first, with the command that makes it. Exit status 3."""
 
     exit_code = 3
+
+
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """A question with the name in `known` that is nearest to `word`; `otherwise` where none is near."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise

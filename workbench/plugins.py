@@ -3,14 +3,13 @@
 import hashlib
 import sys
 import traceback
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 
 _DIGEST = "@sha256:"
 
@@ -51,8 +50,8 @@ def load_class(spec: str, base: type) -> Any:
     module = _module(path, source, _checked_digest(path, source, said))
     found = getattr(module, name, None)
     if found is None:
-        near = get_close_matches(name, _class_names(module), n=1)
-        raise BadInput(f"{path} has no class {name}" + (f", did you mean {near[0]}?" if near else ""))
+        meant = did_you_mean(name, _class_names(module))
+        raise BadInput(f"{path} has no class {name}" + (f", {meant}" if meant else ""))
     if not (isinstance(found, type) and issubclass(found, base)):
         raise BadInput(f"{path}: {name} is no subclass of {base.__module__}.{base.__name__}")
     if missing := getattr(found, "__abstractmethods__", None):

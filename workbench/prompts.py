@@ -3,14 +3,13 @@
 import hashlib
 import json
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from workbench.config import Config
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 
 MANIFEST_VERSION = 1
 
@@ -87,7 +86,6 @@ def _only(prompts: tuple[Prompt, ...], what: str, wanted: str | None, value: Cal
         return prompts
     names = list(dict.fromkeys(value(prompt) for prompt in prompts))
     if wanted not in names:
-        near = get_close_matches(wanted, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        hint = did_you_mean(wanted, names, otherwise=f"there are {', '.join(names)}")
         raise BadInput(f"no {what} {wanted!r} among the prompts; {hint}")
     return tuple(prompt for prompt in prompts if value(prompt) == wanted)

@@ -107,7 +107,7 @@ def test_json_holds_the_verdict_with_its_criteria(command, capsys, planted):
     ("words", "message"),
     [
         (("gat", "B"), "no such command: 'gat'; did you mean gate"),
-        (("zzz",), "no such command: 'zzz' .see workbench --help"),
+        (("zzz",), "no such command: 'zzz'; see workbench --help"),
         (("gate", "localty"), "did you mean locality"),
         (("gate", "B", "--set", "resampels=3"), "did you mean resamples"),
         (("gate", "B", "--profile", "minni"), "profile"),

@@ -2,14 +2,13 @@
 
 import shlex
 import sys
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from workbench.cli.output import print_json, print_table
 from workbench.cli.track import file_results
-from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.errors import BadInput, UnmetPrerequisite, did_you_mean
 from workbench.gates import all_gates, find_gate
 from workbench.gates.base import Gate, run_gate
 from workbench.gates.overview import criterion_row, overview_rows
@@ -40,10 +39,9 @@ def overview(app: App) -> Any:
             One JSON document instead of a table.
         """
         if words:
-            near = get_close_matches(words[0], [name for name in app if not name.startswith("-")], n=1)
-            raise BadInput(
-                f"no such command: {words[0]!r}" + (f"; did you mean {near[0]}?" if near else " (see workbench --help)")
-            )
+            known = [name for name in app if not name.startswith("-")]
+            hint = did_you_mean(words[0], known, otherwise="see workbench --help")
+            raise BadInput(f"no such command: {words[0]!r}; {hint}")
         rows = overview_rows(all_gates(), profile, runs_folder())
         if json:
             print_json("gates", {"profile": profile, "gates": rows})

@@ -1,6 +1,5 @@
 """`workbench geometry`: bytes by owner, bytes a token, and the tokens/s that a bandwidth allows. Arithmetic; nothing is read."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ from cyclopts import App
 
 from workbench.bounds import bandwidth_bound_tps, ideal_routed_bytes_per_token
 from workbench.cli.output import print_json, print_table
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 from workbench.geometry import COMPONENTS, FLASH_NEXT, Geometry, slice_config
 from workbench.paths import PROFILES, bundled_model
 from workbench.stores.build import BuildSettings
@@ -61,8 +60,7 @@ def find_geometry(what: str) -> Geometry:
         return Geometry.from_folder(bundled_model())
     if Path(what).is_dir():
         return Geometry.from_folder(Path(what))
-    near = get_close_matches(what, PROFILES, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"write {', '.join(PROFILES)} or a folder with a config.json"
+    hint = did_you_mean(what, PROFILES, otherwise=f"write {', '.join(PROFILES)} or a folder with a config.json")
     raise BadInput(f"no such profile or folder: {what!r}; {hint}")
 
 

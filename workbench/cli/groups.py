@@ -1,11 +1,10 @@
 """Commands that only hold other commands, such as `workbench bench`."""
 
-from difflib import get_close_matches
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 
 
 def command_group(name: str, about: str, example: str) -> App:
@@ -14,9 +13,9 @@ def command_group(name: str, about: str, example: str) -> App:
 
     def overview(*words: Annotated[str, Parameter(show=False)]) -> None:
         if words:
-            near = get_close_matches(words[0], [known for known in group if not known.startswith("-")], n=1)
-            hint = f"; did you mean {near[0]}?" if near else f" (see workbench {name} --help)"
-            raise BadInput(f"no such command: {name} {words[0]!r}" + hint)
+            known = [known for known in group if not known.startswith("-")]
+            hint = did_you_mean(words[0], known, otherwise=f"see workbench {name} --help")
+            raise BadInput(f"no such command: {name} {words[0]!r}; {hint}")
         group.help_print()
 
     overview.__doc__ = f"{about}\n\nExample: workbench {example}"

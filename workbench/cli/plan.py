@@ -1,11 +1,9 @@
 """`workbench plan`: tokens/s to expect of a machine for Flash-Next. Arithmetic on published and simulated figures."""
 
-from difflib import get_close_matches
-
 from cyclopts import App
 
 from workbench.cli.output import print_json, print_table
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 from workbench.paths import data_folder
 from workbench.simulate.planner import COMMITTED, OVERHEAD_GB, PASS_COST_PER_DRAFT, Machine, Plan, beside_reported, load_machines
 from workbench.simulate.planner import plan as make_plan
@@ -68,8 +66,8 @@ def _choose(name: str | None, known: dict[str, Machine], given: dict[str, object
                 raise BadInput(f"give {flag}, or the name of a machine: {', '.join(known)}")
         return Machine.build({"name": "yours", "device": "as given", **given})
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        raise BadInput(f"no machine {name!r}" + (f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"))
+        hint = f"known are {', '.join(known)}"
+        raise BadInput(f"no machine {name!r}, {did_you_mean(name, known, otherwise=hint)}")
     changed = {"num_slots": None, "reported_tps": None, **given} if given else {}
     return Machine.build({**known[name].model_dump(mode="json"), **changed})
 

@@ -1,9 +1,8 @@
 """Gates: a question, its experiment and a verdict with evidence. `find_gate` finds one by name."""
 
 import importlib
-from difflib import get_close_matches
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 from workbench.gates.base import Gate
 
 GATES = {
@@ -21,8 +20,9 @@ def find_gate(word: str) -> Gate:
         if wanted in (name, name[0], name.partition("_")[2]):
             gate: Gate = importlib.import_module(GATES[name]).GATE
             return gate
-    near = get_close_matches(wanted, [*GATES, *(name.partition("_")[2] for name in GATES)], n=1)
-    raise BadInput(f"no such gate: {word!r}" + (f"; did you mean {near[0]}?" if near else f" (there are {', '.join(GATES)})"))
+    there_are = f"there are {', '.join(GATES)}"
+    known = [*GATES, *(name.partition("_")[2] for name in GATES)]
+    raise BadInput(f"no such gate: {word!r}; {did_you_mean(wanted, known, otherwise=there_are)}")
 
 
 def all_gates() -> list[Gate]:

@@ -1,12 +1,11 @@
 """Notebooks without a browser: papermill runs a copy, and the copy with an HTML page of it become artifacts of a run folder."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench.config import Config
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 from workbench.gates import GATES, find_gate
 from workbench.paths import notebooks_folder
 from workbench.schema import Evidence, RunFolder
@@ -40,9 +39,8 @@ def notebook_file(name: str) -> Path:
     try:
         return folder / f"gate_{find_gate(name).name}.ipynb"
     except BadInput:
-        near = get_close_matches(name, [*known, *GATES], n=1)
-        hint = f"; did you mean {near[0]}?" if near else f" (there are {', '.join(known)})"
-        raise BadInput(f"no such notebook: {name!r}{hint}") from None
+        hint = did_you_mean(name, [*known, *GATES], otherwise=f"there are {', '.join(known)}")
+        raise BadInput(f"no such notebook: {name!r}; {hint}") from None
 
 
 def run_notebook(config: NotebookConfig, *, root: Path) -> RunFolder:

@@ -1,10 +1,9 @@
 """Whom to evict. Policies are event-atomic and know keys, not slots or bytes; each is one file behind `Policy`."""
 
 import inspect
-from difflib import get_close_matches
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 from workbench.plugins import is_plugin, load_class, short_name
 from workbench.policies.arc import Arc
 from workbench.policies.base import Policy
@@ -41,8 +40,8 @@ def make(name: str, *, capacity: int, **settings: Any) -> Policy:
 
 
 def _nearest(word: str, known: list[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f", did you mean {near[0]}?" if near else ""
+    meant = did_you_mean(word, known)
+    return f", {meant}" if meant else ""
 
 
 __all__ = ["POLICIES", "Arc", "Belady", "LayerQuota", "Lfru", "Lru", "Policy", "S3Fifo", "Score", "make"]

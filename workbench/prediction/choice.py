@@ -1,10 +1,9 @@
 """The predictor that a configuration names."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, did_you_mean
 from workbench.plugins import is_plugin, load_class
 from workbench.prediction.base import Predictor, PredictorSettings, RouteShape
 from workbench.prediction.controls import NextLayer, NoisyOracle, Nothing, Oracle, PreviousToken
@@ -25,9 +24,9 @@ def make_predictor(name: str, shape: RouteShape, settings: PredictorSettings, fu
     """
     kind: Any = load_class(name, Predictor) if is_plugin(name) else PREDICTORS.get(name)
     if kind is None:
-        near = get_close_matches(name, PREDICTORS, n=1)
-        meant = f", did you mean {near[0]}?" if near else ""
-        raise BadInput(f"no predictor {name!r}{meant}; there are {', '.join(PREDICTORS)}, or file.py:Class")
+        meant = did_you_mean(name, PREDICTORS)
+        known = f"there are {', '.join(PREDICTORS)}, or file.py:Class"
+        raise BadInput(f"no predictor {name!r}" + (f", {meant}" if meant else "") + f"; {known}")
     if issubclass(kind, Oracle):
         return kind(shape, settings, _recorded(kind.name, shape, settings) if future is None else future)
     made: Predictor = kind(shape, settings)

@@ -95,11 +95,15 @@ def test_cold_runs_start_with_nothing_in_memory_and_warm_ones_with_everything(pr
     assert row["load_beside_per_s"] is None
 
 
+RATES = ("load_alone_per_s", "load_beside_per_s")
+
+
 @pytest.mark.parametrize("kind", ["mlx", "python"])
 def test_a_load_counts_its_steps_alone_and_beside_reads(probe, kind):
-    row = probe.measure(Cell(reader=BUFFERED, size=PAGE, depth=1, beside=kind), 0.02)
-    assert row["load_alone_per_s"] > 0
-    assert row["load_beside_per_s"] > 0
+    cell = Cell(reader=BUFFERED, size=PAGE, depth=1, beside=kind)
+    # on a busy machine a step may take longer than the window
+    row = next(row for tries in range(8) if all((row := probe.measure(cell, 0.02 * 2**tries))[name] for name in RATES))
+    assert all(row[name] > 0 for name in RATES)
     assert row["cpu_us_per_read"] is None
 
 
