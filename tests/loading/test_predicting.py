@@ -142,3 +142,17 @@ def test_keys_that_are_no_keys_of_one_layer_are_refused_in_one_line(keys):
     _, predicting, _ = build(keys)
     with pytest.raises(BadInput, match="predictor planned must name"):
         predicting.routed(Scope(0, "decode", 5), 0, np.array([[1]]))
+
+
+@pytest.mark.parametrize("key", [(8.5,), ("8",), (8, float("nan")), (8, 1.5), (8, 1.0, 1 << 70), (8, 1.0, 1, 0.5)])
+def test_keys_probabilities_masks_and_deadlines_of_other_kinds_are_refused_in_one_line(key):
+    _, predicting, _ = build([key])
+    with pytest.raises(BadInput, match="predictor planned: no such key, probability, token mask or deadline: PredictedKey"):
+        predicting.routed(Scope(0, "decode", 5), 0, np.array([[1]]))
+
+
+def test_a_predictor_that_fails_is_told_in_one_line(monkeypatch):
+    _, predicting, _ = build([(8, 0.9)])
+    monkeypatch.setattr(Planned, "look", lambda self, scope, layer, tensors: 1 / 0)
+    with pytest.raises(BadInput, match=r"predictor planned fails at layer 0: ZeroDivisionError: .* \(.*test_predicting.py, line"):
+        predicting.routed(Scope(0, "decode", 5), 0, np.array([[1]]))

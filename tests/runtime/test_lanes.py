@@ -373,3 +373,30 @@ def test_a_verifier_that_raises_aborts_its_own_pass(streamed, sequences, untroub
     with pytest.raises(RuntimeError, match="planted"):
         engine.run(*(session.lane for session in sessions))
     assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
+
+
+@pytest.mark.parametrize("said", [-1, 4, 1.5, None, "2", float("nan")])
+def test_a_verifier_that_says_no_number_of_its_tokens_aborts_its_pass(streamed, sequences, untroubled, said):
+    engine = streamed(0.0)
+    sessions, before = two_blocks(engine, sequences, merged=True)
+    sessions[0].lane.accept = lambda logits: said
+    with pytest.raises(ValueError, match="of 3 tokens can't be committed"):
+        engine.run(*(session.lane for session in sessions))
+    assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
+
+
+def test_a_verifier_may_cancel_its_own_pass(streamed, sequences, untroubled):
+    engine = streamed(0.0)
+    sessions, before = two_blocks(engine, sequences, merged=True)
+    sessions[0].lane.accept = lambda logits: engine.cancel(sessions[0].lane)
+    assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
+
+
+@pytest.mark.parametrize("tokens", [[], [-1], [4096], [5, 10**9], [1.0]])
+def test_tokens_that_the_model_does_not_have_are_refused(resident, tokens):
+    session = Session(resident)
+    before = digests(session)
+    with pytest.raises(ValueError, match="a pass needs one token id of 0 to 4095 or more"):
+        resident.start(session.lane, np.array(tokens), "decode")
+    assert digests(session) == before
+    assert session.lane.stages is None

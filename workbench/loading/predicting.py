@@ -3,6 +3,7 @@
 A predictor moves bytes and never decides: its keys are read within the budgets of their class, behind every exact read.
 """
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from workbench.errors import BadInput
 from workbench.loading.transfer import Transfer
 from workbench.prediction.base import Predictor, RouteShape
 from workbench.readers.clock import Clock
-from workbench.scheduling.ticket import NEVER_NS, Origin, PredictedKey, Scope, Ticket
+from workbench.scheduling.ticket import MASK_BITS, NEVER_NS, WHOLE_TILE, Origin, PredictedKey, Scope, Ticket
 from workbench.schema.generated import GENERATION_PHASES
 
 Until = Callable[[int, int], int]
@@ -101,9 +102,12 @@ class Predicting:
     def _check(self, keys: Sequence[PredictedKey]) -> int:
         """The one layer that all keys belong to. Raises BadInput on anything else: a predictor may be anybody's."""
         name, num_experts = self._predictor.name, self._shape.num_experts
-        strange = [key for key in keys if not isinstance(key, PredictedKey)]
-        if strange:
-            raise BadInput(f"predictor {name} must name PredictedKey objects, it named {strange[0]!r}")
+        for each in keys:
+            if not isinstance(each, PredictedKey):
+                raise BadInput(f"predictor {name} must name PredictedKey objects, it named {each!r}")
+            whole = all(isinstance(value, int) for value in (each.key, each.token_mask, each.deadline_ns))
+            if not (whole and 0 <= each.probability <= 1 and WHOLE_TILE <= each.token_mask < 1 << MASK_BITS):
+                raise BadInput(f"predictor {name}: no such key, probability, token mask or deadline: {each!r}")
         target = keys[0].key // num_experts
         first, last = min(each.key for each in keys), max(each.key for each in keys)
         if first // num_experts != target or last // num_experts != target or not 0 <= target < self._shape.num_layers:
@@ -118,8 +122,19 @@ class Predicting:
             return lead
         return ahead or (0 if self.wants_taps else num_layers)
 
+    def _looked(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> Sequence[PredictedKey]:
+        """Keys that the predictor names. Raises BadInput, in one line, where its code fails: it may be anybody's."""
+        try:
+            return self._predictor.look(scope, layer, tensors)
+        except BadInput:
+            raise
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+            raise BadInput(f"predictor {self._predictor.name} fails at layer {layer}: {what}") from error
+
     def _predict(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> None:
-        keys = self._predictor.look(scope, layer, tensors)
+        keys = self._looked(scope, layer, tensors)
         if not keys:
             return
         target, lead = self._check(keys), self._lead(layer, keys[0].key)

@@ -161,8 +161,11 @@ class Engine:
         """A pass of a lane over `tokens [T]` begins: one transaction.
 
         `accept`: says from the logits of all rows how many tokens are committed; without it all are, and only the last row
-        has logits. Raises ValueError while another pass of the request is under way.
+        has logits. Raises ValueError while another pass of the request is under way, and on tokens that the model does not have.
         """
+        vocab_size = self.model.geometry.vocab_size
+        if not len(tokens) or tokens.dtype.kind not in "iu" or not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+            raise ValueError(f"a pass needs one token id of 0 to {vocab_size - 1} or more, got {tokens.tolist()[:8]}")
         if any(other.request == lane.request for other in self._lanes):
             raise ValueError(f"a pass of request {lane.request} is under way")
         lane.begin(tokens, phase, accept)
@@ -203,6 +206,9 @@ class Engine:
 
     def _commit(self, lane: Lane, logits: np.ndarray) -> None:
         accepted = lane.scope.num_tokens if lane.accept is None else lane.accept(logits)
+        if lane.stages is None:
+            # `accept` has cancelled the pass
+            return
         routes = lane.commit(accepted, logits)
         self._leave(lane)
         lane.release_held(self.transfer)

@@ -117,8 +117,9 @@ class Lane:
 
     def commit(self, num_tokens: int, logits: np.ndarray) -> np.ndarray:
         """Keeps the first `num_tokens` tokens of the pass: their routes `[num_tokens, layers, k]`."""
-        if not 0 <= num_tokens <= self.scope.num_tokens:
-            raise ValueError(f"{num_tokens} of {self.scope.num_tokens} tokens can't be committed")
+        if not isinstance(num_tokens, int | np.integer) or not 0 <= num_tokens <= self.scope.num_tokens:
+            raise ValueError(f"{num_tokens!r} of {self.scope.num_tokens} tokens can't be committed")
+        num_tokens = int(num_tokens)
         self.state.commit(num_tokens)
         self.logits, self.num_committed = logits, num_tokens
         return self.routes.commit(self.scope, self.tokens, num_tokens)

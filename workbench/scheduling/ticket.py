@@ -9,7 +9,7 @@ NEVER_NS = (1 << 63) - 1
 """Deadline of what has none, and the time of what has not happened."""
 WHOLE_TILE = -1
 """Token mask of a prompt's tile, which is longer than any mask."""
-_MASK_BITS = 62
+MASK_BITS = 62
 """Most tokens of a mask: masks are int64 in events."""
 
 
@@ -108,7 +108,7 @@ class Scope:
 
     def origin(self, layer: int) -> Origin:
         """The demands of `layer` in this pass."""
-        mask = (1 << self.num_tokens) - 1 if self.num_tokens <= _MASK_BITS else WHOLE_TILE
+        mask = (1 << self.num_tokens) - 1 if self.num_tokens <= MASK_BITS else WHOLE_TILE
         return Origin(request=self.request, phase=self.phase, layer=layer, position=self.position, token_mask=mask)
 
 
