@@ -14,7 +14,7 @@ from workbench.stores.expert_major import ExpertStore
 from workbench.units import MIB, PAGE_BYTES, align_up
 
 _CHUNK_BYTES = 16 * MIB
-"""Wanted size of a chunk: large enough to be read at the disk's sequential rate, small enough to compute while others come."""
+"""Wanted size of a chunk: large enough to be read at the disk's sequential rate, small enough that others are read meanwhile."""
 _PLACES = 8
 """Wanted number of places where the ring is small: chunks get shorter for it."""
 

@@ -1,4 +1,4 @@
-"""Predictions on their way to the disk: asks a predictor at each router or tap, and prefetches what it names.
+"""Predictions: asks a predictor at each router or tap, and prefetches the predicted keys.
 
 A predictor moves bytes and never decides: its keys are read within the budgets of their class, behind every exact read.
 """
@@ -92,7 +92,7 @@ class Predicting:
         self._waiting.pop(request, None)
 
     def _withdraw(self, request: int, place: tuple[int, int]) -> None:
-        """The sequence of a request has come to a place: predictions for it that were not read are given up."""
+        """Gives up unread predictions of a request up to a place that its sequence has reached."""
         waiting = self._waiting.get(request, [])
         while waiting and waiting[0][0] <= place:
             for ticket in waiting.pop(0)[1]:
@@ -115,7 +115,7 @@ class Predicting:
         return target
 
     def _lead(self, layer: int, key: int) -> int:
-        """Layers from the present one to that of a predicted key: as the predictor says, else the next time it comes."""
+        """Layers from the present one to that of a predicted key: the predictor's lead, else the next occurrence of the layer."""
         num_layers, lead = self._shape.num_layers, self._predictor.lead_layers
         ahead = (key // self._shape.num_experts - layer) % num_layers
         if lead % num_layers == ahead:

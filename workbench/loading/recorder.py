@@ -1,4 +1,4 @@
-"""What the scheduler did, as events: the live runtime and the twin write the same ones."""
+"""Events of the scheduler's decisions: the live runtime and the twin write the same events."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _OWNERS = {"layer": "expert"}
 
 
 def owner_of(pool: str) -> str:
-    """Whose bytes those of a pool are: chunks of layers are records."""
+    """The owner of a pool's bytes: chunks of layers are records."""
     return _OWNERS.get(pool, pool)
 
 
@@ -49,12 +49,12 @@ class Recorder:
         self.log.append_values(_PREDICT_COLUMNS, values)
 
     def wait(self, demand: Demand | JointDemand, start_ns: int, end_ns: int, *, guarded: int, consumed: int) -> None:
-        """Compute stood still for `guarded` keys, of which its next stage uses `consumed`."""
+        """An exposed wait for `guarded` keys, of which the next stage uses `consumed`."""
         about = _about(demand.origin, start_ns, "wait", owner_of(demand.store))
         self.log.append_values(_WAIT_COLUMNS, (*about, guarded, consumed, end_ns - start_ns))
 
     def union(self, origin: Origin, keys: Sequence[int], now_ns: int, *, hits: int, joined: int, logical_bytes: int) -> None:
-        """A router chose `keys` of a layer that passes through whole: so many records were there, so many on their way."""
+        """A router chose `keys` of a layer that is read whole: `hits` records were complete, `joined` were in flight."""
         about, counts = _about(origin, now_ns, "demand", "expert"), (hits, joined, len(keys) - hits - joined)
         self.log.append_values(_DEMAND_COLUMNS, (*about, fingerprint(keys), *counts, logical_bytes, None))
 

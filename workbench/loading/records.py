@@ -87,7 +87,7 @@ class RecordSource:
             queue=order.queue,
             need_bytes=start + span.end - low,
             checksums=self._sums(order, span, start - low) if self._checksums else (),
-            # gate+up with down in one call would come as late as a whole record
+            # in one call with down, gate+up would complete as late as a whole record
             alone=order.bits != RECORD_BITS,
         )
 

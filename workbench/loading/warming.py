@@ -11,7 +11,7 @@ NAME = "hot_set"
 
 
 class Warming:
-    """One sequence's hot set, kept between its turns, whoever uses the cache meanwhile."""
+    """The hot set of one sequence, kept between its turns while other requests use the cache."""
 
     def __init__(self, transfer: Transfer, *, most: int) -> None:
         """`most`: records that one idle time brings back at most."""

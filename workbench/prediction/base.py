@@ -28,7 +28,7 @@ class RouteShape:
 
 
 class PredictorSettings(Config):
-    """Settings of predictors; each uses those that it knows."""
+    """Settings of predictors; a predictor ignores settings that it does not use."""
 
     lead_layers: int = Field(1, ge=1)
     """How many layers ahead the prediction is; beyond the last layer it reaches into the next token."""
@@ -83,9 +83,9 @@ class Predictor(ABC):
         """Keys of one layer, best first; empty where nothing is predicted."""
 
     def committed(self, scope: Scope, layer: int, keys: Sequence[Sequence[int]] | np.ndarray) -> None:  # noqa: B027 - optional
-        """Record keys of one layer that committed tokens used, by token `[n, k]`; those of rejected tokens never come here."""
+        """Record keys of one layer that committed tokens used, by token `[n, k]`; keys of rejected tokens are never passed."""
 
     def ahead(self, layer: int) -> tuple[int, int]:
-        """The predicted layer, and how many passes later it comes."""
+        """The predicted layer, and how many passes ahead it is."""
         passes, target = divmod(layer + self.lead_layers, self.shape.num_layers)
         return target, passes

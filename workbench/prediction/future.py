@@ -34,7 +34,7 @@ class FutureRoutes(ABC):
 
     @abstractmethod
     def rows(self, scope: Scope, layer: int, passes_ahead: int) -> list[KnownRow]:
-        """What `layer` needs in the pass that comes `passes_ahead` after that of `scope`; empty: not known."""
+        """Keys that `layer` needs in the pass `passes_ahead` after the pass of `scope`; empty: unknown."""
 
 
 class PassFuture(FutureRoutes):

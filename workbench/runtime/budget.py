@@ -6,7 +6,7 @@ from workbench.errors import BadInput
 from workbench.units import format_bytes
 
 _PAGE_SHARE = 16
-"""One part in sixteen of the budget goes to n-gram pages, above their smallest need: they are small and hit less."""
+"""One sixteenth of the budget is for n-gram pages, above their smallest need: they are small and hit less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,6 @@ def plan_cache(least: CacheBudget, most: CacheBudget, cache_bytes: int) -> Cache
     slots = min(slots, most.num_slots)
     if not least.page_bytes:
         return replace(least, num_slots=slots)
-    # what slots can't use goes to pages
+    # bytes that fill no slot are for pages
     pages = (cache_bytes - slots * least.stride_bytes) // least.page_bytes
     return replace(least, num_slots=slots, num_pages=min(pages, most.num_pages))

@@ -1,4 +1,4 @@
-"""How experts and n-gram rows come from disk: every setting of a streamed run."""
+"""Settings of a streamed run: how experts and n-gram rows are read from disk."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from workbench.scheduling.ticket import WaveSize
 
 
 class RuntimeConfig(Config):
-    """How experts and n-gram rows come from disk."""
+    """How experts and n-gram rows are read from disk."""
 
     cache_bytes: int | None = None
     """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
@@ -30,7 +30,7 @@ class RuntimeConfig(Config):
     wave: WaveSize = 1
     """Fewest missing experts of a layer that run together as they arrive; barrier: no expert starts before all are there."""
     split_components: bool = False
-    """Read gate+up and down of a record apart, so that gate and up can run while down is on its way."""
+    """Read gate+up and down of a record apart, so that gate and up can run while down is being read."""
     ple: Literal["early", "late"] = "early"
     """When n-gram pages are asked for: as soon as the tokens are known, or where the layer needs them (the control)."""
     queue: Literal["lanes", "fifo"] = "lanes"

@@ -108,7 +108,7 @@ class LayerRun:
     run_ns: int
     """From there to the end of its experts."""
     waited_ns: int
-    """Of that, compute stood still for bytes."""
+    """Exposed wait within that time."""
 
 
 class Crossover:

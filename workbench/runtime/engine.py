@@ -34,7 +34,7 @@ class Group(Protocol):
 
 
 class ExpertBackend(Protocol):
-    """Where routed experts' values come from."""
+    """Computes routed experts."""
 
     def start(self, lane: Lane) -> None:
         """A pass of a lane begins."""
@@ -44,7 +44,7 @@ class ExpertBackend(Protocol):
 
 
 class RowBackend(Protocol):
-    """Where n-gram rows come from."""
+    """Loads n-gram rows."""
 
     def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
         """A lane's pass will read the rows `[T, heads]` of `layer`."""

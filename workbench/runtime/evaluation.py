@@ -22,7 +22,7 @@ class Evaluation:
         self.sent_ns = 0
         """Time that `send` has taken so far."""
         self.stage_hook: RunStage | None = None
-        """Runs every stage in the engine's place, so that an attribution run can time one by one; None: nobody watches."""
+        """Runs every stage in the engine's place, so that an attribution run can time each; None: stages run untimed."""
 
     def stage(self, name: str, layer: int, compute: Callable[[], Any]) -> Any:
         """Runs a stage: the result of `compute()`."""

@@ -163,7 +163,7 @@ class ExpertGroup:
         return {lane: set(keys[lane].ravel().tolist()) for lane in self._lanes}
 
     def _ask_all(self, wanted: Mapping[Lane, Sequence[int]]) -> dict[Lane, Demand] | None:
-        """A demand for each lane that is left, or none: whoever waits for slots holds none."""
+        """A demand for each remaining lane, or None: a lane that waits for slots pins none."""
         transfer, demands, asked_ns = self._experts.transfer, {}, self._experts.transfer.clock.now_ns()
         for lane in self._lanes:
             demand = transfer.ask("expert", wanted[lane], lane.scope.origin(self._layer)) if wanted[lane] else None

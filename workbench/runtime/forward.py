@@ -1,4 +1,4 @@
-"""A forward pass as a generator: tokens through the stages of every layer. It yields what it needs and is sent what came.
+"""A forward pass as a generator: tokens through the stages of every layer. The generator yields requests and is sent the answers.
 
 It holds no engine, no reader and no log, so decode, tiles of a prompt, blocks that are verified and several requests are cases
 of one loop (`workbench.runtime.engine`).
@@ -112,7 +112,7 @@ def forward(
     state.advance(tokens, x, logits)
     dispatch(logits)
     if followed:
-        # behind the logits, which somebody waits for
+        # behind the logits, for which the host waits
         dispatch(*followed)
     yield Done(logits)
 

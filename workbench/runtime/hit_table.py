@@ -12,7 +12,7 @@ _ABSENT = -1
 
 
 class HitTable:
-    """One entry a record key. The host writes it between passes over the router; only misses come back to the host."""
+    """Slot of each record key, on the device. The host writes the table between routers; only misses are read back to the host."""
 
     def __init__(self, num_keys: int, math: StackedMath, evaluation: Evaluation) -> None:
         self._math, self._evaluation = math, evaluation
@@ -24,7 +24,7 @@ class HitTable:
     def dispatch(self, hidden: mx.array, keys: mx.array) -> tuple[mx.array, mx.array]:
         """Sends off `keys [T, k]` on `hidden [T, H]`: the keys that the table lacks (else -1), and results `[T * k, H]`.
 
-        Results of what is lacking are those of some other record: they must be replaced.
+        The result of a missing record is that of another record: the caller must replace it.
         """
         entries = self._table[keys]
         missing = mx.where(entries < 0, keys, _ABSENT)

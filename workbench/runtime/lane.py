@@ -45,7 +45,7 @@ class Job:
                 lane.job, lane.answer = None, answer
 
     def remove(self, lane: "Lane") -> None:
-        """A lane failed or was cancelled: work that is for others too goes on."""
+        """Removes a failed or cancelled lane; the job continues for the other lanes."""
         self.lanes.remove(lane)
         if self.lanes:
             self.leave(lane)
@@ -102,7 +102,7 @@ class Lane:
     """Why the last pass failed."""
 
     def note_reads(self, store: str, keys: np.ndarray, demand: Demand, key_bytes: int) -> None:
-        """The rows of a block asked for `keys [T, k]`; those of rejected rows are accounted for at the commit."""
+        """The rows of a block asked for `keys [T, k]`; keys of rejected rows are accounted for at the commit."""
         if self.scope.num_tokens > 1 and self.accept is not None:
             self.block_reads.append(_PassReads(store, keys, demand, key_bytes))
 
@@ -177,7 +177,7 @@ class Meeting:
         self._arrived: dict[int, tuple[Lane, Any]] = {}
 
     def arrive(self, lane: Lane, routed: Any) -> list[tuple[Lane, Any]] | None:
-        """All lanes with what they brought, once the last has come; None before."""
+        """All lanes with their routes, once the last lane has arrived; None before."""
         self._arrived[lane.request] = (lane, routed)
         return self._complete()
 
@@ -186,7 +186,7 @@ class Meeting:
         return lane.request in self._arrived
 
     def leave(self, lane: Lane) -> list[tuple[Lane, Any]] | None:
-        """A lane comes no more: the others need not wait for it. All lanes, if they have come."""
+        """Removes a lane, for which the others no longer wait; all other lanes, if they have arrived."""
         self.lanes = [other for other in self.lanes if other is not lane]
         self._arrived.pop(lane.request, None)
         return self._complete()

@@ -55,7 +55,7 @@ class RecordMemory:
     """
 
     def __init__(self, geometry: Geometry, num_slots: int, granule: int) -> None:
-        """`granule`: a divisor of a page and of every lead-in that will come, and a multiple of 4."""
+        """`granule`: a divisor of a page and of every lead-in, and a multiple of 4."""
         if PAGE_BYTES % granule or granule % 4:
             raise ValueError(f"granule {granule} must divide {PAGE_BYTES} and be a multiple of 4")
         self.geometry = geometry

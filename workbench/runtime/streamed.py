@@ -1,4 +1,4 @@
-"""The streaming engine: a model whose experts and rows come from a store, within one byte budget."""
+"""The streaming engine: a model whose experts and rows are read from a store, within one byte budget."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -212,14 +212,14 @@ class StreamedEngine(Engine):
         return policies.make(self.config.policy, capacity=capacity)
 
     def close(self) -> None:
-        """Ends all passes, reads, threads and files, then accounts for bytes that nobody used. May be called twice."""
+        """Ends all passes, reads, threads and files, then accounts for unused bytes. May be called twice."""
         super().close()
         self.reader.close()
         self.scheduler.close()
 
 
 def page_queue(config: RuntimeConfig) -> str:
-    """The lanes that n-gram pages wait for: their own, or those of records (the control)."""
+    """The queue of n-gram pages: their own, or the queue of records (the control)."""
     return "ple" if config.queue == "lanes" else "expert"
 
 

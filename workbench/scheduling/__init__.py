@@ -1,4 +1,4 @@
-"""Who goes first: tickets, reads, slots. Pure decisions: no tensors, threads, files or clocks of its own."""
+"""Which read is next and which slot it fills. Pure decisions: no tensors, threads, files or clocks of its own."""
 
 from workbench.scheduling.limits import Budget, ReadLimits, SchedulerConfig
 from workbench.scheduling.pool import DOWN_BIT, GATE_BIT, GATE_UP_BITS, PAGE_BIT, RECORD_BITS, UP_BIT, Counters, Pool

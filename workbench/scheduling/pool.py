@@ -39,7 +39,7 @@ class Counters:
     failed: int = 0
     evictions: int = 0
     dropped: int = 0
-    """Records that were wanted once and let go."""
+    """Records dropped after one use."""
     evictions_by_false_prediction: int = 0
     used_on_time: int = 0
     used_late: int = 0
@@ -112,9 +112,9 @@ class Pool:
     """Queue in which reads of the pool wait; empty: a queue of the pool's own, under its name."""
     counters: Counters = field(default_factory=Counters)
     tickets: dict[int, Ticket] = field(default_factory=dict)
-    """Tickets on their way, by key: at most one a key."""
+    """Incomplete tickets, by key: at most one per key."""
     unused: dict[int, Ticket] = field(default_factory=dict)
-    """Predicted tickets that are ready and that nobody has used yet."""
+    """Predicted tickets that are complete and unused."""
 
     on_final: Callable[[Ticket], None] | None = None
     """Called once with each ticket that reached its final state (for events and metrics)."""
@@ -136,7 +136,7 @@ class Pool:
         self._gone(keys)
 
     def drop(self, key: int) -> None:
-        """A resident key leaves its slot, unless somebody holds it."""
+        """Removes a resident key from its slot, unless a demand pins the key."""
         if self.slots.drop(key):
             self.counters.dropped += 1
             self._gone([key])

@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 
 class EvictionPolicy(Protocol):
-    """What the table asks of a policy. `workbench.policies.base.Policy` has the same verbs."""
+    """Interface of an eviction policy; `workbench.policies.base.Policy` has the same methods."""
 
     def start_event(self) -> None:
         """A token's top-k of one layer, or a block's union, begins."""
@@ -33,7 +33,7 @@ class EvictionPolicy(Protocol):
         """Removes and returns `count` keys, none of them protected, worst first."""
 
     def forget(self, key: int) -> None:
-        """This key is gone for another reason."""
+        """Removes a key that left without an eviction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class SlotTable:
         return self._slot[key]
 
     def partition(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Those of `keys` that have a slot, and those that have none."""
+        """Keys that have a slot, and keys that have none."""
         held = self._slot
         return [key for key in keys if key in held], [key for key in keys if key not in held]
 
@@ -182,7 +182,7 @@ class SlotTable:
     def admit(self, keys: Sequence[int], *, predicted: bool = False) -> list[int]:
         """Gives each new key a slot, pinned once for the read; returns the evicted keys.
 
-        `predicted`: nobody has used them yet, and the policy does not know them until somebody does.
+        `predicted`: no demand has used the keys, and the policy does not know them until one does.
         Raises ValueError, before anything changes, when `num_available` is too small or a key has a slot already.
         """
         if len(keys) > self.num_available or not self._slot.keys().isdisjoint(keys):
@@ -191,7 +191,7 @@ class SlotTable:
             )
         for key in keys:
             self._pins[key] = 1
-        # a policy that learns from what comes in (ARC, S3-FIFO) must know it before it chooses what leaves
+        # a policy that learns from admissions (ARC, S3-FIFO) must know the new keys before it chooses victims
         if predicted:
             self._unused.update(dict.fromkeys(keys, True))
         else:
@@ -221,7 +221,7 @@ class SlotTable:
         return victims
 
     def _worst(self, count: int, kept: Container[int]) -> list[int]:
-        """Keys to evict, none of them in `kept`: predicted ones that nobody has used, then the policy's choice."""
+        """Keys to evict, none of them in `kept`: unused predicted keys first, then the policy's choice."""
         if not self._unused:
             return self.policy.evict(count, kept)
         victims = list(itertools.islice((key for key in self._unused if key not in kept), count))

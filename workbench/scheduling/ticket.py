@@ -202,7 +202,7 @@ class Ticket:
         return not self.wanted & components & ~self.ready_bits
 
     def arrival_ns(self, components: int) -> int:
-        """When the last of `components`, which are all there, came."""
+        """When the last read of `components`, all complete, was ready."""
         return max([ready_ns for part, ready_ns in self.arrivals.items() if part & components])
 
     def ask(self, now_ns: int, components: int = -1) -> bool:

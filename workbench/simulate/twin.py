@@ -46,7 +46,7 @@ class TwinConfig(Config):
     num_experts: int = Field(512, ge=1)
     """Experts of a layer."""
     wave: WaveSize = 1
-    """As of the runtime. The shared expert runs while records come."""
+    """As of the runtime. The shared expert runs while records are read."""
     predictor: Plugin = "nothing"
     """As of the runtime: nothing, previous_token, next_layer, oracle, noisy_oracle, or `file.py:Class`."""
     predictor_settings: PredictorSettings = PredictorSettings()
@@ -58,7 +58,7 @@ class TwinConfig(Config):
     idle_ms: float = Field(0.0, ge=0)
     """Time between two turns, milliseconds: a tool runs, a person reads."""
     hot_set: int = Field(0, ge=0)
-    """Most records that are warmed (P3) in that time for the sequence that goes on, hottest of its own first."""
+    """Most records that are warmed (P3) in that time for the sequence that continues, its hottest first."""
     ple_slots: int = Field(4096, ge=1)
     """Slots for n-gram pages."""
     ple_pages: int = Field(0, ge=0)
@@ -130,7 +130,7 @@ class Twin:
         return Predicting(self._transfer, predictor, shape, self._until_router)
 
     def _stand_idle(self, following: int) -> None:
-        """The time between two turns, used for the sequence that goes on."""
+        """Passes the idle time between two turns, in which the hot set of the next sequence is warmed."""
         idle_ns = round(self.config.idle_ms * NS_PER_MS)
         if following in self._warmings:
             self._warmings[following].stand_idle(following, idle_ns)
