@@ -12,7 +12,7 @@ _ABSENT = -1
 
 
 class HitTable:
-    """Slot of each record key, on the device. The host writes the table between routers; only misses are read back to the host."""
+    """Slot of each record key, on the device. The host writes it between routers; only misses are read back."""
 
     def __init__(self, num_keys: int, math: StackedMath, evaluation: Evaluation) -> None:
         self._math, self._evaluation = math, evaluation
