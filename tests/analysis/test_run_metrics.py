@@ -81,6 +81,21 @@ def test_a_read_that_was_given_up_moved_bytes_and_has_no_latency(others: int) ->
     assert metrics.get("storage/expert_submit_to_ready_p50_us") == (1.0 if others else None)
 
 
+def test_a_read_that_was_given_up_after_compute_asked_for_it_has_no_time() -> None:
+    log = EventLog()
+    add_ticket(log, "expert", outcome="used_late", submit_ns=0, ready_ns=None, seen_ns=None, deadline_ns=3)
+    add_ticket(log, "expert", outcome="used_on_time", submit_ns=0, ready_ns=2, seen_ns=2, deadline_ns=3)
+    metrics = run_metrics(log.frame())
+    assert metrics["overlap/io_wall_ms"] == 2e-6
+
+
+def test_late_reads_are_a_share_of_those_that_were_demanded() -> None:
+    log = EventLog()
+    for outcome in ("used_late", "used_on_time", "unused", "unused"):
+        add_ticket(log, "expert", outcome=outcome, submit_ns=0, ready_ns=2, seen_ns=2, deadline_ns=3)
+    assert run_metrics(log.frame())["storage/expert_late_fraction"] == 0.5
+
+
 def test_one_token_has_no_decode_rate_and_no_series() -> None:
     log = EventLog()
     log.add(5, "token", request=0, phase="decode", committed_tokens=1)

@@ -400,3 +400,55 @@ def test_tokens_that_the_model_does_not_have_are_refused(resident, tokens):
         resident.start(session.lane, np.array(tokens), "decode")
     assert digests(session) == before
     assert session.lane.stages is None
+
+
+def test_lanes_that_wait_for_each_others_slots_end_with_one_of_them_failing(streamed, mini_tokens):
+    """At the smallest cache one lane pins records and waits for pages while another pins pages and waits for slots."""
+
+    def holds(session, store):
+        return any(demand.store == store for demand in engine.scheduler._demands.get(session.request, {}))
+
+    tokens, failed = mini_tokens * 3, 0
+    for first in range(28, 140, 7):
+        engine, starts = streamed(0.0, **timed()), (first, first + 40, first + 80)
+        sessions = [Session(engine, request=request) for request in range(3)]
+        for session, start in zip(sessions, starts, strict=True):
+            session.prefill(tokens[start : start + 4])
+        for session, start, store in zip(sessions, starts, ("ple", "expert", None), strict=True):
+            engine.start(session.lane, np.array(tokens[start + 4 : start + 12]), "verify", accept=len)
+            while store and session.lane.stages is not None and not holds(session, store):
+                engine.step()
+        engine.run(*(session.lane for session in sessions))
+        errors = [session.lane.error for session in sessions if session.lane.error is not None]
+        assert all("the cache is too small for" in str(error) for error in errors)
+        assert len(errors) < 3
+        failed = len(errors)
+        assert_nothing_is_held(engine)
+        for session, start in zip(sessions, starts, strict=True):
+            if session.lane.error is not None:
+                session.verify(tokens[start + 4 : start + 12], len)
+            assert digests(session) == alone_in_block(engine, tokens, start)
+        engine.close()
+        if failed:
+            return
+    raise AssertionError("no lane had to wait for another one: the test shows nothing")
+
+
+def alone_in_block(engine, tokens, start):
+    session = Session(engine, request=9)
+    session.prefill(tokens[start : start + 4])
+    session.verify(tokens[start + 4 : start + 12], len)
+    return digests(session)
+
+
+@pytest.mark.parametrize("change", ["tensors['x'][:] = 0", "tensors['x'] += 1", "tensors.clear()"])
+def test_a_predictor_that_writes_to_what_it_looks_at_changes_nothing(streamed, mini_tokens, tmp_path, change):
+    path = tmp_path / "writes.py"
+    path.write_text(
+        "from workbench.prediction import Predictor\n"
+        "class Writes(Predictor):\n"
+        "    looks_at = 'tap'\n"
+        f"    def look(self, scope, layer, tensors):\n        {change}\n        return []\n"
+    )
+    found = [run_passes(streamed(0.1, predictor=predictor), mini_tokens, 4)[0] for predictor in ("nothing", f"{path}:Writes")]
+    assert found[0] == found[1]

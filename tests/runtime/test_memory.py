@@ -57,7 +57,8 @@ def test_slots_lie_on_huge_pages_where_there_are_any():
     reference[:] = 1
     has_some = huge_page_bytes(reference.ctypes.data, len(reference)) > 0
     window = pool.window(1, pool.stride_bytes)
-    assert (huge_page_bytes(window.__array_interface__["data"][0], len(window)) >= 4 * MIB) == has_some
+    # where memory is short the kernel finds some huge pages, not all
+    assert (huge_page_bytes(window.__array_interface__["data"][0], len(window)) >= 2 * MIB) == has_some
     assert not window.any()
 
 

@@ -104,7 +104,9 @@ def _timeliness(tickets: pl.DataFrame) -> dict[str, float]:
     seen, asked = (tickets.filter(pl.col(column).is_not_null()) for column in ("seen_ns", "deadline_ns"))
     if seen.height:
         values["ready_to_seen_p50_us"] = np.median((seen["seen_ns"] - seen["ready_ns"]).to_numpy()) / NS_PER_US
-        values["late_fraction"] = (seen["outcome"] == "used_late").to_numpy().mean()
+        demanded = seen.filter(pl.col("outcome").is_in(["used_on_time", "used_late"]))
+        if demanded.height:
+            values["late_fraction"] = (demanded["outcome"] == "used_late").to_numpy().mean()
     if asked.height:
         values["slack_p50_us"] = _slack_us(asked)
     predicted = tickets.filter(intent="predicted")
@@ -149,7 +151,9 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
 
 def _waits(events: pl.DataFrame) -> dict[str, float]:
     waits, evaluations = events.filter(kind="wait"), events.filter(kind="evaluate")
-    tickets = events.filter((pl.col("kind") == "ticket") & (pl.col("outcome").is_in(["used_on_time", "used_late"])))
+    used = pl.col("outcome").is_in(["used_on_time", "used_late"])
+    # a read that was given up after compute had asked for it was never ready
+    tickets = events.filter(pl.col("kind") == "ticket", used, pl.col("ready_ns").is_not_null())
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     waited_ns = _sum(waits, "duration_ns")
     readback_ns = _sum(events.filter(kind="readback"), "duration_ns")

@@ -5,6 +5,8 @@ A predictor moves bytes and never decides: its keys are read within the budgets 
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from workbench.errors import BadInput
 from workbench.loading.transfer import Transfer
 from workbench.prediction.base import Predictor, RouteShape
 from workbench.readers.clock import Clock
+from workbench.scheduling.limits import SPECULATIVE
 from workbench.scheduling.ticket import MASK_BITS, NEVER_NS, WHOLE_TILE, Origin, PredictedKey, Scope, Ticket
 from workbench.schema.generated import GENERATION_PHASES
 
@@ -58,6 +61,8 @@ class Predicting:
         self._transfer, self._predictor, self._shape = transfer, predictor, shape
         self._routers = RouterClock(transfer.clock)
         self._until = until or self._routers.until
+        if predictor.priority not in SPECULATIVE or not isinstance(predictor.lead_layers, int):
+            raise BadInput(f"predictor {predictor.name}: its priority must be P1, P2 or P3, its lead_layers a whole number")
         self._waiting: dict[int, list[tuple[tuple[int, int], tuple[Ticket, ...]]]] = {}
 
     @property
@@ -84,7 +89,7 @@ class Predicting:
             self._routers.pause(scope.request)
         for layer, rows in enumerate(keys):
             if len(rows):
-                self._predictor.committed(scope, layer, rows)
+                self._ask_predictor(layer, partial(self._predictor.committed, scope, layer, rows))
 
     def cancel(self, request: int) -> None:
         """A request's pass was given up; the scheduler ends its predictions."""
@@ -124,8 +129,14 @@ class Predicting:
 
     def _looked(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> Sequence[PredictedKey]:
         """Keys that the predictor names. Raises BadInput, in one line, where its code fails: it may be anybody's."""
+        keys = self._ask_predictor(layer, lambda: self._predictor.look(scope, layer, tensors))
+        if not isinstance(keys, list | tuple | NoneType):
+            raise BadInput(f"predictor {self._predictor.name} must return a list of PredictedKey, it returned {keys!r:.80}")
+        return keys or ()
+
+    def _ask_predictor(self, layer: int, ask: Callable[[], Any]) -> Any:
         try:
-            return self._predictor.look(scope, layer, tensors)
+            return ask()
         except BadInput:
             raise
         except Exception as error:

@@ -128,12 +128,19 @@ class Engine:
         failures = [demand for wait in waits for demand in wait.failures]
         for demand in failures:
             self._fail(self._lane(demand.origin.request), request_failed(demand))
-        if not failures:
+        if failures:
+            return
+        if self.transfer.num_in_flight or any(wait.demand is not None for wait in waits) or len(self._lanes) < 2:
             self.transfer.advance(waits)
+        else:
+            # each waits for slots that another one pins: the youngest gives way
+            small = f"the cache is too small for {len(self._lanes)} requests at once"
+            self._fail(self._lanes[-1], RequestFailed(f"{small}: give it more bytes, or run fewer requests together"))
 
     def _look(self, lane: Lane, layer: int, x: mx.array) -> None:
         if self._predicting is not None:
-            self._predicting.look(lane.scope, layer, {"x": x})
+            # a copy: a predictor that assigns to it must not change what is computed
+            self._predicting.look(lane.scope, layer, {"x": mx.array(x)})
 
     # ---- lanes that meet ------------------------------------------------------------------------------------------------
 
@@ -224,6 +231,8 @@ class Engine:
 
     def _drop(self, lane: Lane) -> None:
         """Drops a lane's pass: state, routes, reads and pins are those of the last commit."""
+        if lane not in self._lanes:
+            return
         # dispatched compute may still read slots that other lanes are given now
         mx.synchronize()
         lane.abort()

@@ -64,7 +64,7 @@ class _PassReads:
     key_bytes: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Lane:
     """One request. Its engine alone changes it."""
 

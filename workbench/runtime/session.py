@@ -60,6 +60,8 @@ class Session:
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Runs a prompt (or a turn's) in tiles: float32 logits `[vocab]` of its last token."""
         ids = np.asarray(tokens, dtype=np.int64)
+        if not len(ids):
+            raise ValueError("a prompt needs at least one token")
         for start in range(0, len(ids), self._tile):
             logits = self._pass(ids[start : start + self._tile], "prefill")
         return logits[-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workbench.scheduling.slots import SlotTable
-from workbench.scheduling.ticket import Demand, Intent, Outcome, Ticket, TicketState
+from workbench.scheduling.ticket import NEVER_NS, Demand, Intent, Outcome, Ticket, TicketState
 
 GATE_BIT, UP_BIT, DOWN_BIT = 1, 2, 4
 GATE_UP_BITS = GATE_BIT | UP_BIT
@@ -163,7 +163,8 @@ class Pool:
             del self.tickets[ticket.key]
         if state is TicketState.FAILED:
             ticket.outcome = Outcome.FAILED
-        elif ticket.outcome is None and ticket.issued:
+        elif ticket.issued and (ticket.outcome is None or ticket.ready_ns == NEVER_NS):
+            # also where compute had asked: bytes of a ticket that is given up are never used
             ticket.outcome = Outcome.UNUSED
         self.counters.add(ticket)
         if self.on_final is not None:
