@@ -452,3 +452,16 @@ def test_a_predictor_that_writes_to_what_it_looks_at_changes_nothing(streamed, m
     )
     found = [run_passes(streamed(0.1, predictor=predictor), mini_tokens, 4)[0] for predictor in ("nothing", f"{path}:Writes")]
     assert found[0] == found[1]
+
+
+def test_an_error_of_one_lane_is_not_raised_where_another_one_runs(streamed, sequences, untroubled):
+    engine = streamed(0.0)
+    sessions, before = two_blocks(engine, sequences, merged=False)
+    sessions[0].lane.accept = lambda logits: 1 / 0
+    engine.run(sessions[1].lane)
+    assert digests(sessions[1]) == untroubled[1]
+    if sessions[0].lane.stages is not None:
+        with pytest.raises(ZeroDivisionError):
+            engine.run(sessions[0].lane)
+    assert isinstance(sessions[0].lane.error, ZeroDivisionError)
+    assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)

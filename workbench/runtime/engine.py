@@ -104,6 +104,10 @@ class Engine:
                     self._commit(lane, self.evaluation.read(lane.scope, logits))
         except RequestFailed as error:
             self._fail(lane, error)
+        except Exception as error:
+            # also one of a verifier, a predictor or a sink: it ends the passes that it is about, no other one
+            for each in lane.job.lanes[:] if lane.job is not None else [lane]:
+                self._fail(each, error)
         except BaseException:
             for each in lane.job.lanes[:] if lane.job is not None else [lane]:
                 self._drop(each)
@@ -193,10 +197,17 @@ class Engine:
             raise
 
     def run(self, *lanes: Lane) -> None:
-        """Steps until no pass of `lanes` is under way. A lane that failed has an `error`."""
-        for lane in lanes:
+        """Steps until no pass of `lanes` is under way. A lane that failed has an `error`.
+
+        Raises the error of one of `lanes` that is no RequestFailed: a verifier's, a predictor's or a sink's.
+        """
+        running = [lane for lane in lanes if lane.stages is not None]
+        for lane in running:
             while lane.stages is not None:
                 self.step()
+        for lane in running:
+            if lane.error is not None and not isinstance(lane.error, RequestFailed):
+                raise lane.error
 
     def meet(self, lanes: Sequence[Lane]) -> None:
         """The passes that `lanes` have just begun meet at every layer. Raises ValueError when one is a prompt's tile."""
@@ -225,7 +236,7 @@ class Engine:
         self.evaluation.note_sent(lane.scope, lane.sent_ns)
         lane.note_end(self.transfer, self.log)
 
-    def _fail(self, lane: Lane, error: RequestFailed) -> None:
+    def _fail(self, lane: Lane, error: Exception) -> None:
         lane.error = error
         self._drop(lane)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.loading.transfer import RequestFailed, Transfer
+from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading, Wait
 from workbench.model.state import SequenceState
 from workbench.runtime.forward import Stages
@@ -98,7 +98,7 @@ class Lane:
     """Of the last pass: float32 `[rows, vocab]`."""
     num_committed: int = 0
     """Tokens that the last pass committed."""
-    error: RequestFailed | None = None
+    error: Exception | None = None
     """Why the last pass failed."""
 
     def note_reads(self, store: str, keys: np.ndarray, demand: Demand, key_bytes: int) -> None:
