@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from workbench.errors import BadInput
 from workbench.experiments.routes import RouteRecorder
 from workbench.loading.transfer import RequestFailed
 from workbench.paths import bundled_model
@@ -422,6 +423,8 @@ def test_lanes_that_wait_for_each_others_slots_end_with_one_of_them_failing(stre
         errors = [session.lane.error for session in sessions if session.lane.error is not None]
         assert all("the cache is too small for" in str(error) for error in errors)
         assert len(errors) < 3
+        youngest = max(sessions, key=lambda session: session.lane.start_ns)
+        assert not errors or youngest.lane.error is errors[0]
         failed = len(errors)
         assert_nothing_is_held(engine)
         for session, start in zip(sessions, starts, strict=True):
@@ -465,3 +468,20 @@ def test_an_error_of_one_lane_is_not_raised_where_another_one_runs(streamed, seq
             engine.run(sessions[0].lane)
     assert isinstance(sessions[0].lane.error, ZeroDivisionError)
     assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
+
+
+def test_a_predictor_that_fails_to_learn_leaves_the_pass_committed_and_logged(streamed, mini_tokens, tmp_path):
+    path = tmp_path / "forgets.py"
+    path.write_text(
+        "from workbench.prediction import Predictor\n"
+        "class Forgets(Predictor):\n"
+        "    def look(self, scope, layer, tensors):\n        return []\n"
+        "    def committed(self, scope, layer, keys):\n        return [][scope.phase == 'decode']\n"
+    )
+    engine = streamed(0.1, predictor=f"{path}:Forgets")
+    session = Session(engine)
+    with pytest.raises(BadInput, match="predictor Forgets fails at layer 0: IndexError"):
+        session.decode(mini_tokens[0])
+    assert session.state.position == 1
+    assert engine.log.frame().filter(kind="token")["committed_tokens"].to_list() == [1]
+    assert_nothing_is_held(engine)

@@ -137,9 +137,10 @@ class Engine:
         if self.transfer.num_in_flight or any(wait.demand is not None for wait in waits) or len(self._lanes) < 2:
             self.transfer.advance(waits)
         else:
-            # each waits for slots that another one pins: the youngest gives way
+            # each lane waits for slots that another lane pins: the youngest pass gives way
             small = f"the cache is too small for {len(self._lanes)} requests at once"
-            self._fail(self._lanes[-1], RequestFailed(f"{small}: give it more bytes, or run fewer requests together"))
+            youngest = max(self._lanes, key=lambda lane: lane.start_ns)
+            self._fail(youngest, RequestFailed(f"{small}: give it more bytes, or run fewer requests together"))
 
     def _look(self, lane: Lane, layer: int, x: mx.array) -> None:
         if self._predicting is not None:
@@ -230,11 +231,12 @@ class Engine:
         routes = lane.commit(accepted, logits)
         self._leave(lane)
         lane.release_held(self.transfer)
+        self.evaluation.note_sent(lane.scope, lane.sent_ns)
+        lane.note_end(self.transfer, self.log)
+        # last: a predictor may fail, and the pass is committed and logged then
         if self._predicting is not None:
             first_keys = np.arange(routes.shape[1]) * self.model.geometry.num_experts
             self._predicting.committed(lane.scope, list((routes + first_keys[:, None]).swapaxes(0, 1)))
-        self.evaluation.note_sent(lane.scope, lane.sent_ns)
-        lane.note_end(self.transfer, self.log)
 
     def _fail(self, lane: Lane, error: Exception) -> None:
         lane.error = error
