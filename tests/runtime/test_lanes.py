@@ -485,3 +485,10 @@ def test_a_predictor_that_fails_to_learn_leaves_the_pass_committed_and_logged(st
     assert session.state.position == 1
     assert engine.log.frame().filter(kind="token")["committed_tokens"].to_list() == [1]
     assert_nothing_is_held(engine)
+
+
+def test_a_block_longer_than_any_is_refused(resident, mini_tokens):
+    session = Session(resident)
+    with pytest.raises(ValueError, match="a block has at most 8 tokens, got 9"):
+        session.verify(mini_tokens[:9], len)
+    assert session.state.position == 0

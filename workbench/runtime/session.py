@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.model.state import SequenceState
+from workbench.model.state import LONGEST_BLOCK, SequenceState
 from workbench.runtime.engine import Engine
 from workbench.runtime.forward import PREFILL_TILE
 from workbench.runtime.lane import Accept, Lane
@@ -73,8 +73,10 @@ class Session:
     def verify(self, tokens: Sequence[int], accept: Accept) -> np.ndarray:
         """Runs a block of tokens and commits as many of the first ones as `accept(logits)` says: logits `[T, vocab]`.
 
-        `lane.num_committed` tells how many they were. Raises ValueError on a block of more than 8 tokens.
+        `lane.num_committed` tells how many they were. Raises ValueError on a block of more than `LONGEST_BLOCK` tokens.
         """
+        if len(tokens) > LONGEST_BLOCK:
+            raise ValueError(f"a block has at most {LONGEST_BLOCK} tokens, got {len(tokens)}")
         return self._pass(np.asarray(tokens, dtype=np.int64), "verify", accept)
 
     def _pass(self, tokens: np.ndarray, phase: str, accept: Accept | None = None) -> np.ndarray:
