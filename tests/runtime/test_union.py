@@ -17,37 +17,37 @@ def test_the_hottest_stay():
 
 
 def test_empty_slots_are_filled_and_count_for_nothing():
-    guests = RetainedRecords(1)
-    assert guests.choose(0, [1, 2, 3], {1: 3, 2: 2, 3: 1}, spare=2) == ([1, 2, 3], [])
-    assert guests.choose(0, [4], {4: 9}, spare=0) == ([4], [3])
+    retained = RetainedRecords(1)
+    assert retained.choose(0, [1, 2, 3], {1: 3, 2: 2, 3: 1}, spare=2) == ([1, 2, 3], [])
+    assert retained.choose(0, [4], {4: 9}, spare=0) == ([4], [3])
 
 
 def test_a_hotter_record_takes_the_place_of_an_earlier_guest():
-    guests = RetainedRecords(2)
-    guests.choose(0, [1, 2], {1: 3, 2: 4}, spare=0)
-    assert guests.choose(0, [3], {1: 5, 3: 6}, spare=0) == ([3], [2])
-    guests.choose(7, [70], {70: 1}, spare=0)
-    assert guests.choose(0, [8], {8: 1, 1: 2, 3: 2}, spare=0) == ([], []), "layers have places of their own"
+    retained = RetainedRecords(2)
+    retained.choose(0, [1, 2], {1: 3, 2: 4}, spare=0)
+    assert retained.choose(0, [3], {1: 5, 3: 6}, spare=0) == ([3], [2])
+    retained.choose(7, [70], {70: 1}, spare=0)
+    assert retained.choose(0, [8], {8: 1, 1: 2, 3: 2}, spare=0) == ([], []), "layers have places of their own"
 
 
 def test_a_guest_that_was_evicted_is_read_like_any_other():
-    guests = RetainedRecords(1)
-    guests.choose(0, [1], {1: 3}, spare=0)
-    assert guests.choose(0, [1, 2], {1: 1, 2: 5}, spare=0) == ([2], [])
+    retained = RetainedRecords(1)
+    retained.choose(0, [1], {1: 3}, spare=0)
+    assert retained.choose(0, [1, 2], {1: 1, 2: 5}, spare=0) == ([2], [])
 
 
 def test_what_decode_keeps_is_no_guest():
-    guests = RetainedRecords(1)
-    guests.choose(0, [1], {1: 3}, spare=0)
-    guests.clear()
-    assert guests.choose(0, [2], {2: 5}, spare=0) == ([2], [])
+    retained = RetainedRecords(1)
+    retained.choose(0, [1], {1: 3}, spare=0)
+    retained.clear()
+    assert retained.choose(0, [2], {2: 5}, spare=0) == ([2], [])
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 30), st.integers(1, 99), min_size=1)), st.integers(0, 5))
 def test_never_more_guests_than_allowed(tiles, most):
-    guests, there = RetainedRecords(most), set()
+    retained, there = RetainedRecords(most), set()
     for heat in tiles:
-        stay, gone = guests.choose(0, [key for key in heat if key not in there], heat, spare=0)
+        stay, gone = retained.choose(0, [key for key in heat if key not in there], heat, spare=0)
         assert not set(stay) & there
         assert set(gone) <= there
         there = there - set(gone) | set(stay)

@@ -146,7 +146,7 @@ class _Bench:
     def __init__(self, config: ModesConfig, engine: StreamedEngine, log: EventLog) -> None:
         self._config, self._engine, self._log, self._clock = config, engine, log, RealClock()
         self._prefill: Prefill = engine.new_prefill(engine.transfer, log, (config.layer,))
-        if self._prefill.ring is None:
+        if self._prefill.buffer is None:
             raise BadInput("the cache is too small for a ring of two chunks: raise runtime.cache_bytes or runtime.ring_share")
 
     def run(self, tile: int, repeat: int, mode: Mode) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class PageLoad:
 
     def __init__(self, transfer: Transfer, origin: Origin, parts: Sequence[PageBatch], *, early: bool) -> None:
         """`early`: the first part is demanded now, where enough slots are free, else where the layer needs it."""
-        self._transfer, self._event, self._parts = transfer, origin, parts
+        self._transfer, self._origin, self._parts = transfer, origin, parts
         self._first: Demand | None = None
         if early and parts:
             asked_ns, part = transfer.clock.now_ns(), parts[0]
@@ -94,7 +94,7 @@ class PageLoad:
             demand, self._first = self._first, None
             if demand is None:
                 demand = yield from self._transfer.load(
-                    "ple", part.keys, self._event, logical_bytes=part.logical_bytes, num_rows=part.num_rows
+                    "ple", part.keys, self._origin, logical_bytes=part.logical_bytes, num_rows=part.num_rows
                 )
             yield from self._transfer.wait(demand)
             use(index, demand)

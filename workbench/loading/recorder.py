@@ -23,7 +23,7 @@ class Recorder:
         self.log = log
 
     def mark(self, store: str, name: str, value: float, origin: Origin, now_ns: int) -> None:
-        """A figure of one event."""
+        """Logs a named figure of an origin."""
         self.log.append_values(_MARK_COLUMNS, (*_about(origin, now_ns, "mark", store), name, float(value)))
 
     def wave(self, demand: Demand | JointDemand, name: str, start_ns: int, ready_ns: int, *, count: int) -> None:
@@ -32,7 +32,7 @@ class Recorder:
         self.log.append_values(_WAVE_COLUMNS, (*about, name, count, duration_ns))
 
     def demand(self, demand: Demand, keys: Sequence[int], now_ns: int, *, logical_bytes: int, num_rows: int | None) -> None:
-        """An event asked for `keys`."""
+        """Logs a demand of `keys`."""
         about = _about(demand.origin, now_ns, "demand", demand.store)
         identity = fingerprint(keys) if demand.store == "expert" else None
         counts = len(demand.hits), len(demand.joined), len(demand.misses)
@@ -41,7 +41,7 @@ class Recorder:
     def prediction(
         self, origin: Origin, predictor: str, num_keys: int, made: Prediction, priority: Priority, budget: Budget, now_ns: int
     ) -> None:
-        """A predictor named `num_keys` keys for an event; what became of them, and the budget of their class."""
+        """Logs a prediction of `num_keys` keys for an origin, its result, and the budget of its class."""
         about, deadline_ns = _about(origin, now_ns, "predict", "expert"), _or_none(origin.deadline_ns)
         counts = len(made.protected), len(made.tickets) - made.num_planned, made.num_planned, len(made.refused)
         most = budget.num_bytes, budget.slots, budget.reads
@@ -59,12 +59,12 @@ class Recorder:
         self.log.append_values(_DEMAND_COLUMNS, (*about, fingerprint(keys), *counts, logical_bytes, None))
 
     def rejected(self, origin: Origin, store: str, num_rows: int, num_bytes: int, now_ns: int) -> None:
-        """Rows of a block from the event's position on were dropped; `num_bytes` were read for them alone."""
+        """Logs rejected rows of a block, from the origin's position on; `num_bytes` were read for these rows alone."""
         about = _about(origin, now_ns, "rejected", store)
         self.log.append_values(_REJECTED_COLUMNS, (*about, float(num_rows), num_bytes))
 
     def chunk(self, ticket: Ticket, keys: Sequence[int], used: Collection[int]) -> None:
-        """A ticket of many records ended: one event for each, read before the router had spoken, `used` or wasted."""
+        """Logs a finished chunk as one ticket per record: `used`, or wasted where the router did not choose the record."""
         if not ticket.issued:
             return
         count, whole = len(keys), dict(zip(_TICKET_COLUMNS, self._values(ticket), strict=True))
@@ -85,7 +85,7 @@ class Recorder:
             self.log.append(row)
 
     def ticket(self, ticket: Ticket) -> None:
-        """A ticket reached its final state; one that was never read leaves no event."""
+        """Logs a final ticket; a ticket without a read leaves no event."""
         if ticket.issued:
             self.log.append_values(_TICKET_COLUMNS, self._values(ticket))
 

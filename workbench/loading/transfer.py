@@ -41,7 +41,7 @@ class ReadSource(Protocol):
 
 
 class Transfer:
-    """One scheduler, one reader, a source for each pool. Used by the thread that computes."""
+    """The I/O loop: submits the scheduler's reads, reports completions, waits for demands. Used by the compute thread."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class Wait:
     def origin(self) -> Origin:
         """Of the demand. Raises ValueError on a wait for slots."""
         if self.demand is None:
-            raise ValueError("a wait for slots has no event")
+            raise ValueError("a wait for slots has no origin")
         return self.demand.origin
 
     def ask(self, now_ns: int) -> int:

@@ -12,7 +12,7 @@ from workbench.units import MIB
 
 
 def open_reader(*, uncached: bool, depth: Mapping[str, int], coalesce_bytes: int = 4 * MIB) -> Reader:
-    """A reader with up to `depth` reads at the disk in each lane: io_uring where there is one, else threads.
+    """A reader with up to `depth` reads in flight in each queue: io_uring where there is one, else threads.
 
     Threads are not out of the way of Python code that runs beside them: run them under `quick_switching`.
     """

@@ -12,7 +12,7 @@ from workbench.readers.disk import Disk
 
 
 class _Pace:
-    """When the modelled disk would have done each read: a lane's next read starts when one of those before has ended."""
+    """When the modelled disk would have done each read: the next read of a queue starts when an earlier one has ended."""
 
     def __init__(self, disk: Disk, depth: Mapping[str, int] | None) -> None:
         self._disk, self._depth = disk, depth
@@ -54,7 +54,7 @@ class PacedReader(Reader):
     """Holds every completion of `inner` until the modelled disk would have been done."""
 
     def __init__(self, inner: Reader, disk: Disk, depth: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:
-        """`depth`: most reads that the modelled disk has at once, by lane; without it, it has all of them."""
+        """`depth`: most reads that the modelled disk has at once, by queue; without a depth the disk has all reads at once."""
         self._inner = inner
         self._clock = clock or RealClock()
         self._pace = _Pace(disk, depth)
@@ -76,7 +76,7 @@ class PacedReader(Reader):
         return self._inner.open_file(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Passes a batch on; the modelled disk gets what its lanes have room for. Keys must be unique among reads in flight."""
+        """Submits a batch; the modelled disk gets reads while its queues have room. Keys must be unique in flight."""
         self._look()
         now_ns = self._clock.now_ns()
         num_taken = self._inner.submit(reads)

@@ -1,4 +1,4 @@
-"""Reads by a pool of threads over `os.preadv`, buffered or uncached. Every lane has threads and a queue of its own."""
+"""Reads by a pool of threads over `os.preadv`, buffered or uncached. Every queue has threads of its own."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ class PreadConfig:
     uncached: bool = False
     """Past the page cache: `O_DIRECT` on Linux, `F_NOCACHE` on macOS."""
     threads: Mapping[str, int] = field(default_factory=lambda: {"expert": 8, "ple": 8, "layer": 2})
-    """Threads, hence reads in flight, of each lane."""
+    """Threads, hence reads in flight, of each queue."""
     max_queued: int = 1 << 20
     """Most reads taken and not yet reported; beyond it the reader is busy."""
     coalesce_bytes: int = 4 << 20
@@ -27,11 +27,11 @@ class PreadConfig:
 
     def __post_init__(self) -> None:
         if not self.threads or min(self.threads.values()) < 1:
-            raise ValueError(f"each lane needs at least one thread, got {dict(self.threads)}")
+            raise ValueError(f"each queue needs at least one thread, got {dict(self.threads)}")
 
 
 class _Queue:
-    """Queue of one lane; `ready` wakes its threads."""
+    """Runs that wait; `ready` wakes the threads of the queue."""
 
     def __init__(self) -> None:
         self.runs: deque[list[Read]] = deque()
@@ -67,7 +67,7 @@ class PreadReader(Reader):
         return self._files.open(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Queues a batch to its lanes."""
+        """Adds a batch to its queues."""
         taken = reads[: max(0, self.config.max_queued - self._in_flight)]
         now_ns = time.monotonic_ns()
         for read in taken:

@@ -1,7 +1,7 @@
 """Reads on Linux by io_uring: thousands of reads a system call, no pool of threads, no GIL between disk and bytes.
 
 The thread that computes submits and polls. One more thread sleeps in the kernel; it wakes only when completions come while
-nobody polls, stamps their time and keeps the lanes full. Beside a busy Python thread a 4 KiB read takes as long as alone,
+nobody polls, stamps their time and keeps the queues full. Beside a busy Python thread a 4 KiB read takes as long as alone,
 because a poll that finds its bytes within `spin_us` never lets go of the GIL.
 """
 
@@ -33,7 +33,7 @@ _COPY_HERE_BYTES = 256 * KIB
 _BLOCK = 64
 """Reads whose entries are made at once, among which adjacent ones come together; most completions that a poll sleeps for."""
 _CHAIN = 16
-"""Most small reads that the kernel gets as a chain, each started by the end of the one before: it refills the lane itself."""
+"""Most small reads that the kernel gets as a chain, each started by the end of the one before: it refills the queue itself."""
 _CHAIN_BYTES = 64 * KIB
 """Largest read in a chain; a large one takes so long that Python refills in time."""
 _MOST_ENTRIES = 16_384
@@ -49,7 +49,7 @@ class UringConfig:
     """Settings of a `UringReader`."""
 
     depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256, "layer": 4})
-    """Reads that the kernel gets at once, by lane; what is beyond waits here."""
+    """Reads that the kernel gets at once, by queue; further reads wait here."""
     uncached: bool = True
     """Past the page cache. Buffered reads of cached pages have ended when `submit` returns, which suits emulated disks."""
     max_queued: int = 1 << 20
@@ -65,7 +65,7 @@ class UringConfig:
 
     def __post_init__(self) -> None:
         if not self.depth or min(self.depth.values()) < 1 or sum(self.depth.values()) > _MOST_ENTRIES:
-            raise ValueError(f"each lane needs a depth of at least 1, all together {_MOST_ENTRIES}, got {dict(self.depth)}")
+            raise ValueError(f"each queue needs a depth of at least 1, all together {_MOST_ENTRIES}, got {dict(self.depth)}")
 
 
 class _Queue:
@@ -136,7 +136,7 @@ class UringReader(Reader):
         return self._files.open(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes a batch; as many as the lanes' depths allow go to the kernel at once."""
+        """Takes a batch; as many as the queues' depths allow are submitted to the kernel at once."""
         taken = reads[: max(0, self.config.max_queued - self._in_flight)]
         now_ns = time.monotonic_ns()
         for read in taken:
@@ -217,7 +217,7 @@ class UringReader(Reader):
                 self._lock.release()
 
     def _collect(self) -> None:
-        """Takes completions from the ring and refills the lanes."""
+        """Takes completions from the ring and refills the queues."""
         if self._ring.stuck:
             self._ring.enter(keep_gil=True)
         if completions := self._ring.reap():
@@ -264,7 +264,7 @@ class UringReader(Reader):
         self._ring.enter(keep_gil=True)
 
     def _fill(self) -> None:
-        """Keeps the kernel supplied, up to each lane's depth: it gets the first entries before the next ones are made."""
+        """Keeps the kernel supplied, up to each queue's depth: it gets the first entries before the next ones are made."""
         while True:
             self._hand_over()
             hungry = [queue for queue in self._queues.values() if queue.hungry]

@@ -32,10 +32,10 @@ def layer_pool(source: ChunkSource, digest: str) -> Pool:
 class ChunkBuffer:
     """Places for chunks, used as a ring. One pass at a time owns the buffer."""
 
-    def __init__(self, transfer: Transfer, source: ChunkSource, pool: RecordMemory, num_slots: int) -> None:
+    def __init__(self, transfer: Transfer, source: ChunkSource, memory: RecordMemory, num_slots: int) -> None:
         """`num_slots`: slots that the buffer borrows, the last ones of the record memory."""
         self.source = source
-        self._transfer, self._pool, self._num_slots = transfer, pool, num_slots
+        self._transfer, self._memory, self._num_slots = transfer, memory, num_slots
         self._next: deque[tuple[int, Origin]] = deque()
         self._asked: deque[tuple[int, Demand]] = deque()
         self._used: dict[int, Collection[int]] = {}
@@ -66,7 +66,7 @@ class ChunkBuffer:
             if loan is None:
                 return False
             for old, new in loan.moves.values():
-                self._pool.move(old, new)
+                self._memory.move(old, new)
             self._lent = True
         return True
 
@@ -107,7 +107,7 @@ class ChunkBuffer:
 
     def components(self, place: int, position: int) -> Views:
         """Gate, up and down of the record at `position` in the chunk in `place`."""
-        return self._pool.components_at(self.source.record_start(place, position))
+        return self._memory.components_at(self.source.record_start(place, position))
 
     def ahead(self) -> dict[int, Demand]:
         """Demands of chunks that compute has not reached, by chunk."""
@@ -138,35 +138,35 @@ class ChunkBuffer:
 class LayerFeed:
     """The chunks of one layer in order; chunks without a used record are released at once."""
 
-    def __init__(self, ring: ChunkBuffer, layer: int, keys: Sequence[int]) -> None:
+    def __init__(self, buffer: ChunkBuffer, layer: int, keys: Sequence[int]) -> None:
         """`keys`: records that the tile uses."""
-        self._ring = ring
-        self._left = deque(ring.source.keys(layer))
+        self._buffer = buffer
+        self._left = deque(buffer.source.keys(layer))
         self._wanted: dict[int, list[int]] = {}
         for key in sorted(keys):
-            self._wanted.setdefault(ring.source.chunk(key), []).append(key)
+            self._wanted.setdefault(buffer.source.chunk(key), []).append(key)
         for chunk, used in self._wanted.items():
-            ring.use(chunk, frozenset(used))
+            buffer.use(chunk, frozenset(used))
 
     def progress(self) -> tuple[int, int]:
         """How many used records are complete, and how many are in flight."""
-        ahead = self._ring.ahead()
+        ahead = self._buffer.ahead()
         asked = [(len(keys), ahead[chunk]) for chunk, keys in self._wanted.items() if chunk in ahead]
         there = sum(count for count, demand in asked if demand.have(demand.tickets))
         return there, sum(count for count, _ in asked) - there
 
     def fill(self) -> None:
         """Demands the next chunks, also of later layers."""
-        self._ring.fill()
+        self._buffer.fill()
 
     def next_batch(self) -> Loading[Batch | None]:
         """The next chunk with a used record."""
-        while self._left and (demand := (yield from self._ring.next_batch())) is not None:
+        while self._left and (demand := (yield from self._buffer.next_batch())) is not None:
             keys = self._wanted.get(self._left.popleft())
             if keys is not None:
                 return Batch(demand, keys)
-            self._ring.release(demand)
-            self._ring.fill()
+            self._buffer.release(demand)
+            self._buffer.fill()
         return None
 
     @property
@@ -177,9 +177,9 @@ class LayerFeed:
     def views(self, batch: Batch) -> list[Views]:
         """Components of the used records, as arrays on the place of the chunk."""
         ((chunk, place),) = batch.demand.slots.items()
-        first = self._ring.source.records(chunk)[0]
-        return [self._ring.components(place, key - first) for key in batch.keys]
+        first = self._buffer.source.records(chunk)[0]
+        return [self._buffer.components(place, key - first) for key in batch.keys]
 
     def release(self, batch: Batch) -> None:
         """Releases a computed chunk."""
-        self._ring.release(batch.demand)
+        self._buffer.release(batch.demand)

@@ -24,7 +24,7 @@ class RuntimeConfig(Config):
     expert_depth: int = Field(16, ge=1, le=512)
     """Expert reads at the disk at once."""
     ple_depth: int = Field(64, ge=1, le=512)
-    """The same of n-gram pages, in lanes of their own."""
+    """N-gram page reads at the disk at once, in a queue of their own."""
     layer_depth: int = Field(4, ge=1, le=64)
     """Chunks of whole layers at the disk at once."""
     wave: WaveSize = 1
@@ -34,7 +34,7 @@ class RuntimeConfig(Config):
     ple: Literal["early", "late"] = "early"
     """When n-gram pages are asked for: as soon as the tokens are known, or where the layer needs them (the control)."""
     queue: Literal["lanes", "fifo"] = "lanes"
-    """Lanes of their own for n-gram pages, or one common queue and depth for pages and records (the control)."""
+    """lanes: a queue of their own for n-gram pages; fifo: one queue and depth for pages and records (the control)."""
     readback: Literal["ids", "misses"] = "ids"
     """What the host reads of a route before the experts run: every id, or the missing ones only."""
     predictor: Plugin = "nothing"

@@ -34,10 +34,10 @@ class ExpertMath(Protocol):
 class StackedMath:
     """Small records: one gather over the pool for all pairs at once."""
 
-    def __init__(self, pool: RecordMemory, lead_in: Callable[[int], int]) -> None:
+    def __init__(self, memory: RecordMemory, lead_in: Callable[[int], int]) -> None:
         """`lead_in(key)`: bytes between the start of a record's window and the record."""
-        self._pool, self._lead_in = pool, lead_in
-        self._gate, self._up, self._down = (pool.stack[name] for name in COMPONENTS)
+        self._memory, self._lead_in = memory, lead_in
+        self._gate, self._up, self._down = (memory.stack[name] for name in COMPONENTS)
 
     def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
         """Whole experts: puts their results into the block."""
@@ -54,7 +54,7 @@ class StackedMath:
 
     def entries(self, keys: Sequence[int], slots: Slots) -> np.ndarray:
         """Entries of the stack at which the records of `keys` start."""
-        return np.array([self._pool.entry(slots[key], self._lead_in(key)) for key in keys], dtype=np.uint32)
+        return np.array([self._memory.entry(slots[key], self._lead_in(key)) for key in keys], dtype=np.uint32)
 
     def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
         """`silu(gate) * up` of them, in one array."""
@@ -79,9 +79,9 @@ class StackedMath:
 class SlotMath:
     """Large records: products on each slot's own arrays."""
 
-    def __init__(self, pool: RecordMemory, lead_in: Callable[[int], int]) -> None:
+    def __init__(self, memory: RecordMemory, lead_in: Callable[[int], int]) -> None:
         """`lead_in(key)`: bytes between the start of a record's window and the record."""
-        self._pool, self._lead_in = pool, lead_in
+        self._memory, self._lead_in = memory, lead_in
 
     def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
         """Whole experts: puts their results into the block."""
@@ -103,9 +103,9 @@ class SlotMath:
         return ((block.rows(block.pairs([key])), self._view(key, slots)) for key in keys)
 
     def _view(self, key: int, slots: Slots) -> Mapping[str, QuantizedMatrix]:
-        return self._pool.components(slots[key], self._lead_in(key))
+        return self._memory.components(slots[key], self._lead_in(key))
 
 
-def expert_math(pool: RecordMemory, lead_in: Callable[[int], int]) -> StackedMath | SlotMath:
+def expert_math(memory: RecordMemory, lead_in: Callable[[int], int]) -> StackedMath | SlotMath:
     """The way that suits a pool's records."""
-    return StackedMath(pool, lead_in) if pool.small else SlotMath(pool, lead_in)
+    return StackedMath(memory, lead_in) if memory.small else SlotMath(memory, lead_in)

@@ -136,7 +136,7 @@ class ExpertGroup:
             start += len(chunk)
 
     def _look(self, keys: Mapping[Lane, np.ndarray]) -> None:
-        """The routers have spoken, and their records are demanded: what will be needed next?"""
+        """Passes the chosen ids to the predictor, after their exact demand is queued."""
         if self._experts.predicting is not None:
             first_key = self._layer * self._experts.geometry.num_experts
             for lane in self._lanes:

@@ -12,7 +12,7 @@ _ABSENT = -1
 
 
 class HitTable:
-    """Slot of each record key, on the device. The host writes it between routers; only misses are read back."""
+    """Stack entry of each resident record key, on the device. The host writes it; only misses are read back."""
 
     def __init__(self, num_keys: int, math: StackedMath, evaluation: Evaluation) -> None:
         self._math, self._evaluation = math, evaluation
@@ -34,9 +34,9 @@ class HitTable:
         return missing, results
 
     def hold(self, keys: Sequence[int], slots: Slots) -> None:
-        """These records are resident and stay where they are until `drop`."""
+        """Enters resident records, which keep their slots until `drop`."""
         self._entries[keys] = self._math.entries(keys, slots)
 
     def drop(self, keys: Iterable[int]) -> None:
-        """These records have left their slots."""
+        """Removes records that left their slots."""
         self._entries[list(keys)] = _ABSENT

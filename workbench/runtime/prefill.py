@@ -26,21 +26,21 @@ class Prefill:
         self,
         transfer: Transfer,
         source: RecordSource,
-        pool: RecordMemory,
+        memory: RecordMemory,
         log: EventLog,
         *,
         layers: Sequence[int],
         crossover: Crossover,
         share: PrefillShare,
-        ring: ChunkBuffer | None,
+        buffer: ChunkBuffer | None,
         mode: Mode,
     ) -> None:
         """`layers`: indices in the order of a pass. Without a `ring` every tile is read as a union (micro)."""
-        self.transfer, self.source, self.pool = transfer, source, pool
-        self.layers, self.crossover, self.share, self.ring = layers, crossover, share, ring
+        self.transfer, self.source, self.memory = transfer, source, memory
+        self.layers, self.crossover, self.share, self.buffer = layers, crossover, share, buffer
         self.mode = mode
         """Forced, or chosen for each tile."""
-        self.guests = RetainedRecords(share.stay)
+        self.retained = RetainedRecords(share.stay)
         self._log = log
 
     def start(self, scope: Scope) -> "TilePass":
@@ -48,7 +48,7 @@ class Prefill:
         estimate = self.crossover.predict(scope.num_tokens, self._residents())
         wanted = estimate.mode if self.mode == "auto" else self.mode
         origins = [scope.origin(layer) for layer in self.layers]
-        is_macro = wanted == "macro" and self.ring is not None and self.ring.take_over(origins)
+        is_macro = wanted == "macro" and self.buffer is not None and self.buffer.take_over(origins)
         if not is_macro:
             self._give_back()
         tile = TilePass(self, scope, is_macro=is_macro)
@@ -58,26 +58,26 @@ class Prefill:
     def end(self) -> None:
         """Called before decode: returns borrowed memory; records left by prefill become ordinary cache entries."""
         self._give_back()
-        self.guests.clear()
+        self.retained.clear()
 
     def by_expert(self, layer: int, counts: Mapping[int, int]) -> np.ndarray:
         """Counts of record keys, as an array over the experts of their layer."""
-        by_expert = np.zeros(self.pool.geometry.num_experts)
+        by_expert = np.zeros(self.memory.geometry.num_experts)
         for key, count in counts.items():
             by_expert[key - layer * len(by_expert)] = count
         return by_expert
 
     def _residents(self) -> dict[int, np.ndarray]:
         """By layer, the experts whose records are in memory."""
-        num_experts = self.pool.geometry.num_experts
+        num_experts = self.memory.geometry.num_experts
         there = np.zeros((max(self.layers) + 1, num_experts), dtype=bool)
         keys = np.fromiter(self.transfer.scheduler.pools["expert"].slots.resident_keys, dtype=np.int64)
         there.reshape(-1)[keys[keys < there.size]] = True
         return {layer: there[layer] for layer in self.layers}
 
     def _give_back(self) -> None:
-        if self.ring is not None:
-            self.ring.give_back()
+        if self.buffer is not None:
+            self.buffer.give_back()
 
     def _note(self, scope: Scope, now_ns: int, estimate: Estimate, *, is_macro: bool) -> None:
         """Both predicted times, and which mode was chosen."""
@@ -127,18 +127,18 @@ class TilePass:
 
     def close(self) -> None:
         """Ends the pass, also after a failure: the chunk buffer is free for other tiles."""
-        if self._is_macro and self._prefill.ring is not None:
-            self._prefill.ring.leave()
+        if self._is_macro and self._prefill.buffer is not None:
+            self._prefill.buffer.leave()
         self._is_macro = False
 
     def _feed(self, layer: int, heat: Mapping[int, int], now_ns: int) -> Feed:
         prefill, keys, origin = self._prefill, list(heat), self._scope.origin(layer)
-        if self._is_macro and prefill.ring is not None and layer in prefill.layers:
-            feed = LayerFeed(prefill.ring, layer, keys)
+        if self._is_macro and prefill.buffer is not None and layer in prefill.layers:
+            feed = LayerFeed(prefill.buffer, layer, keys)
             hits, joined = feed.progress()
-            num_bytes = len(keys) * prefill.pool.geometry.record_bytes
+            num_bytes = len(keys) * prefill.memory.geometry.record_bytes
             prefill.transfer.recorder.union(origin, keys, now_ns, hits=hits, joined=joined, logical_bytes=num_bytes)
             return feed
-        union = UnionFeed(prefill.transfer, prefill.source, prefill.pool, origin, prefill.share)
-        union.plan(keys, heat, prefill.guests)
+        union = UnionFeed(prefill.transfer, prefill.source, prefill.memory, origin, prefill.share)
+        union.plan(keys, heat, prefill.retained)
         return union

@@ -30,10 +30,10 @@ class StreamedRows:
     """N-gram rows of a page pool that is filled from PLE stores."""
 
     def __init__(
-        self, stores: Mapping[int, PleStore], transfer: Transfer, source: PageSource, pool: PageMemory, *, early: bool
+        self, stores: Mapping[int, PleStore], transfer: Transfer, source: PageSource, memory: PageMemory, *, early: bool
     ) -> None:
         """`early`: reads start as soon as the tokens are known; else where the layer needs the rows."""
-        self._stores, self._transfer, self._source, self._pool = stores, transfer, source, pool
+        self._stores, self._transfer, self._source, self._memory = stores, transfer, source, memory
         self._early = early
 
     def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
@@ -66,7 +66,7 @@ class StreamedRows:
     @property
     def _room(self) -> int:
         # each PLE layer's first chunk is held at once, from before the first layer on
-        return self._pool.num_slots // len(self._stores)
+        return self._memory.num_slots // len(self._stores)
 
     def load(self, lane: Lane, layer: int) -> Loading[list[mx.array]]:
         """The announced rows, heads side by side: float32 `[T, ple_embed_dim]`."""
@@ -77,8 +77,8 @@ class StreamedRows:
         def decode(index: int, demand: Demand) -> None:
             inside = _inside(rows.keys, rows.chunks[index])
             slots = np.array([demand.slots[key] for key in rows.keys[inside].tolist()])
-            values[inside] = store.decode(self._pool.pages, slots, rows.places[inside])
-            lane.note_reads("ple", rows.keys.reshape(rows.num_tokens, -1), demand, self._pool.page_bytes)
+            values[inside] = store.decode(self._memory.pages, slots, rows.places[inside])
+            lane.note_reads("ple", rows.keys.reshape(rows.num_tokens, -1), demand, self._memory.page_bytes)
 
         yield from rows.load.run(decode)
         return [mx.array(values.reshape(rows.num_tokens, -1))]

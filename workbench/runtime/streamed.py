@@ -100,7 +100,7 @@ class StreamedEngine(Engine):
             sources[LAYER] = chunks
         self.scheduler = Scheduler(self._pools(self._records, pages, chunks), scheduler_config(config))
         transfer = Transfer(self.scheduler, self.reader, sources, log, clock, evaluation.finish_all)
-        self._ring = ChunkBuffer(transfer, chunks, self._record_memory, self._num_ring_slots) if chunks else None
+        self._buffer = ChunkBuffer(transfer, chunks, self._record_memory, self._num_ring_slots) if chunks else None
         predicting = self._predicting_of(transfer)
         math = expert_math(self._record_memory, self._records.lead_in)
         experts = StreamedExperts(
@@ -134,7 +134,7 @@ class StreamedEngine(Engine):
             record_bytes=geometry.record_bytes,
             num_experts=geometry.num_experts,
             top_k=geometry.num_experts_per_tok,
-            ring_bytes=self._ring.num_bytes if self._ring else 0,
+            ring_bytes=self._buffer.num_bytes if self._buffer else 0,
             # only windows of whole pages lie side by side
             records_per_call=1 if geometry.record_bytes % PAGE_BYTES else max(1, COALESCE_BYTES // geometry.record_bytes),
         )
@@ -146,7 +146,7 @@ class StreamedEngine(Engine):
             layers=layers,
             crossover=crossover,
             share=PrefillShare.of(self.budget.num_slots, config.ring_share, geometry.num_hidden_layers),
-            ring=self._ring,
+            buffer=self._buffer,
             mode=config.prefill,
         )
 
@@ -158,13 +158,13 @@ class StreamedEngine(Engine):
 
     def _chunks(self, file: int) -> ChunkSource | None:
         """Reads of whole layers; None where the ring would be too small. Raises BadInput when the configuration needs one."""
-        pool, num_ring_slots = self._record_memory, self._num_ring_slots
-        cut = cut_layers(self.store.experts, max(0, num_ring_slots * pool.stride_bytes - PAGE_BYTES))
+        memory, num_ring_slots = self._record_memory, self._num_ring_slots
+        cut = cut_layers(self.store.experts, max(0, num_ring_slots * memory.stride_bytes - PAGE_BYTES))
         if cut.num_places:
-            first = pool.num_slots - num_ring_slots
-            return ChunkSource(self.store.experts, pool, first, cut, file, checksums=self.config.checksums)
+            first = memory.num_slots - num_ring_slots
+            return ChunkSource(self.store.experts, memory, first, cut, file, checksums=self.config.checksums)
         if self.config.prefill == "macro":
-            need, have = format_bytes(2 * cut.place_bytes), format_bytes(num_ring_slots * pool.stride_bytes)
+            need, have = format_bytes(2 * cut.place_bytes), format_bytes(num_ring_slots * memory.stride_bytes)
             raise BadInput(f"prefill=macro needs a ring of {need}, ring_share gives it {have}: raise cache_bytes or ring_share")
         return None
 
@@ -224,7 +224,7 @@ def page_queue(config: RuntimeConfig) -> str:
 
 
 def disk_depth(config: RuntimeConfig) -> dict[str, int]:
-    """Reads at the disk at once, by lane: what the scheduler allows, and what a reader is built for."""
+    """Most reads in flight, by queue: the scheduler's limit and the reader's depth."""
     depth = {"expert": config.expert_depth, LAYER: config.layer_depth}
     return depth | ({"ple": config.ple_depth} if config.queue == "lanes" else {})
 
@@ -235,7 +235,7 @@ def scheduler_config(config: RuntimeConfig) -> SchedulerConfig:
 
 
 def configured_reader(config: RuntimeConfig) -> Reader:
-    """This machine's reader with the lanes of a configuration, slowed to its envelope where it names one.
+    """This machine's reader with the queues of a configuration, slowed to the envelope that the configuration names.
 
     Raises BadInput when there is no such envelope.
     """

@@ -59,8 +59,8 @@ class RetainedRecords:
         missing = set(absent)
         before = [key for key in self._of.get(layer, []) if key not in missing]
         worth = sorted([*before, *others], key=lambda key: -heat.get(key, 0))
-        guests = self._of[layer] = worth[: self._stay]
-        return filling + [key for key in guests if key not in before], [key for key in before if key not in guests]
+        retained = self._of[layer] = worth[: self._stay]
+        return filling + [key for key in retained if key not in before], [key for key in before if key not in retained]
 
     def clear(self) -> None:
         """Called before decode: the kept records become ordinary residents."""
@@ -76,21 +76,23 @@ def groups_of(keys: Iterable[int], length: int) -> list[list[int]]:
 class UnionFeed:
     """One layer's union in groups: resident records first, then records used once, last records to keep."""
 
-    def __init__(self, transfer: Transfer, source: RecordSource, pool: RecordMemory, origin: Origin, share: PrefillShare) -> None:
-        self._transfer, self._source, self._pool, self._origin = transfer, source, pool, origin
+    def __init__(
+        self, transfer: Transfer, source: RecordSource, memory: RecordMemory, origin: Origin, share: PrefillShare
+    ) -> None:
+        self._transfer, self._source, self._memory, self._origin = transfer, source, memory, origin
         self._window = share.window
         self._groups: deque[list[int]] = deque()
         self._asked: deque[Batch] = deque()
         self._drop: Collection[int] = ()
         self._held = self._filling = 0
 
-    def plan(self, keys: Sequence[int], heat: Mapping[int, int], guests: RetainedRecords) -> None:
+    def plan(self, keys: Sequence[int], heat: Mapping[int, int], retained: RetainedRecords) -> None:
         """Chooses the records to keep and the order in which the records `keys` are read."""
         slots = self._transfer.scheduler.pools[_STORE].slots
         resident, absent = slots.partition(keys)
         free = slots.num_free
         spare = free if len(absent) <= free else max(0, free - self._window)
-        stay, gone = guests.choose(self._origin.layer, absent, heat, spare)
+        stay, gone = retained.choose(self._origin.layer, absent, heat, spare)
         self._transfer.scheduler.drop(_STORE, [key for key in gone if key not in heat])
         passing = set(absent) - set(stay)
         self._drop = passing | {key for key in gone if key in heat}
@@ -111,7 +113,7 @@ class UnionFeed:
         demand = transfer.ask(_STORE, group, self._origin)
         if demand is None:
             return False
-        num_bytes = len(group) * self._pool.geometry.record_bytes
+        num_bytes = len(group) * self._memory.geometry.record_bytes
         transfer.recorder.demand(demand, group, now_ns, logical_bytes=num_bytes, num_rows=None)
         self._groups.popleft()
         self._asked.append(Batch(demand, group))
@@ -136,7 +138,7 @@ class UnionFeed:
     def views(self, batch: Batch) -> list[Views]:
         """Components of each record in its slot."""
         slots = batch.demand.slots
-        return [self._pool.components(slots[key], self._source.lead_in(key)) for key in batch.keys]
+        return [self._memory.components(slots[key], self._source.lead_in(key)) for key in batch.keys]
 
     def release(self, batch: Batch) -> None:
         """Releases a group after compute; records used once leave their slots."""

@@ -156,7 +156,7 @@ class Lifecycle:
     def unplace(self, ticket: Ticket) -> None:
         """Frees the slot of a predicted ticket that was never submitted, so that an exact key can take it."""
         if not ticket.demanded and not ticket.issued:
-            self._reads.slot_is_filled(ticket)
+            self._reads.end_filling(ticket)
             self._pools[ticket.store].slots.discard(ticket.key)
             ticket.slot = -1
 
@@ -166,7 +166,7 @@ class Lifecycle:
         """Publishes a ticket whose bytes are all in its slot."""
         pool = self._pools[ticket.store]
         pool.slots.publish(ticket.key, ticket.slot_generation)
-        self._reads.slot_is_filled(ticket)
+        self._reads.end_filling(ticket)
         ticket.ready_ns, ticket.seen_ns, ticket.completion = ready_ns, now_ns, next(self._completions)
         ticket.move(TicketState.READY)
         del pool.tickets[ticket.key]
@@ -193,7 +193,7 @@ class Lifecycle:
         """Frees the slot of a ticket and withdraws its waiting reads."""
         self._reads.withdraw(ticket)
         if ticket.slot >= 0:
-            self._reads.slot_is_filled(ticket)
+            self._reads.end_filling(ticket)
             self._pools[ticket.store].slots.discard(ticket.key)
 
     def replace(self, hung: Ticket, now_ns: int) -> None:

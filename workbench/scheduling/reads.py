@@ -168,12 +168,12 @@ class Reads:
             ticket.orders.remove(order)
 
     def assign_slot(self, ticket: Ticket, slot: int, generation: int) -> None:
-        """Gives a ticket its slot, which counts against the ticket's class until `slot_is_filled`."""
+        """Gives a ticket its slot, which counts against the ticket's class until `end_filling`."""
         ticket.slot, ticket.slot_generation = slot, generation
         self.in_flight.count_slots(ticket.priority, 1)
 
-    def slot_is_filled(self, ticket: Ticket) -> None:
-        """The slot of a ticket, if it has one, is no longer being filled."""
+    def end_filling(self, ticket: Ticket) -> None:
+        """Ends the filling of a ticket's slot, if the ticket has one."""
         if ticket.slot >= 0:
             self.in_flight.count_slots(ticket.priority, -1)
 

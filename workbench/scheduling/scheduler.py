@@ -279,7 +279,7 @@ class Scheduler:
         self.pools[store].slots.take_back()
 
     def finish(self, request: int) -> None:
-        """Removes a finished request. Raises ValueError while the request has open demands."""
+        """Forgets the generation of a request that will not return. Raises ValueError while the request has open demands."""
         if request in self._demands:
             raise ValueError(f"request {request} still holds {len(self._demands[request])} demands")
         self._generations.pop(request, None)

@@ -24,10 +24,10 @@ class EvictionPolicy(Protocol):
         """A token's top-k of one layer, or a block's union, begins."""
 
     def touch(self, keys: Sequence[int]) -> None:
-        """These present keys are used by this event."""
+        """A demand uses these present keys."""
 
     def admit(self, keys: Sequence[int]) -> None:
-        """These keys take slots in this event."""
+        """A demand admits these keys."""
 
     def evict(self, count: int, protected: Container[int]) -> list[int]:
         """Removes and returns `count` keys, none of them protected, worst first."""
@@ -120,7 +120,7 @@ class SlotTable:
 
     @property
     def capacity(self) -> int:
-        """Slots in use: the most keys that one event may hold."""
+        """Slots in use: the most keys that one demand may pin."""
         return self._first_lent
 
     @property
@@ -171,7 +171,7 @@ class SlotTable:
             del self._protected[key]
 
     def touch(self, keys: Sequence[int]) -> None:
-        """An event uses these keys, which have slots. The policy learns of a predicted key at its first use."""
+        """A demand uses these keys, which have slots. The policy learns of a predicted key at its first use."""
         if not self._unused:
             self.policy.touch(keys)
             return
@@ -180,7 +180,7 @@ class SlotTable:
         self.policy.admit(first)
 
     def admit(self, keys: Sequence[int], *, predicted: bool = False) -> list[int]:
-        """Gives each new key a slot, pinned once for the read; returns the evicted keys.
+        """Chooses a slot for each new key, free or of an evicted key, and pins it once for the read. Returns evicted keys.
 
         `predicted`: no demand has used the keys, and the policy does not know them until one does.
         Raises ValueError, before anything changes, when `num_available` is too small or a key has a slot already.

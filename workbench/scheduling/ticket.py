@@ -1,4 +1,4 @@
-"""What the scheduler speaks of: who asks (`Origin`), tickets and their reads, demands and predictions."""
+"""Nouns of the scheduler: the origin of a demand, tickets and their reads, demands and predictions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ FINAL_STATES = frozenset(state for state in TicketState if state not in _STEPS)
 class Origin(NamedTuple):
     """What asks: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these.
 
-    A named tuple: each layer of each pass makes one, and a frozen dataclass takes four times as long to make.
+    A named tuple, which is cheaper to make than a frozen dataclass: each layer of each pass makes one.
     """
 
     request: int
@@ -118,7 +118,7 @@ class Ticket:
 
     number: int
     store: str
-    """Name of the pool it fills: `expert` or `ple`."""
+    """Name of the pool that the ticket fills: `expert`, `ple` or `layer`."""
     digest: str
     """SHA-256 of the store's payload."""
     key: int
@@ -136,7 +136,7 @@ class Ticket:
     token_mask: int
     """Tokens of the block that need it, by the request that planned it."""
     deadline_ns: int
-    """The event's, or an earlier one of a demand that joined."""
+    """When compute is expected to ask for the key: the origin's deadline, or the earlier one of a demand that joined."""
     wanted: int
     """Component bits of the whole record; 1 for a page."""
     submit_ns: int
@@ -166,9 +166,9 @@ class Ticket:
     attempts: int = 0
     """Reads beyond the first one of each part."""
     num_pins: int = 0
-    """Open demands that hold it."""
+    """Open demands that pin the ticket."""
     num_demands: int = 0
-    """Demands that ever held it."""
+    """Demands that ever pinned the ticket."""
     owner: int | None = None
     """Request of the first demand that held it."""
     predictor: str = ""
@@ -182,7 +182,7 @@ class Ticket:
     num_evicted: int = 0
     """Records that had to leave for it."""
     orders: list["Order"] = field(default_factory=list, repr=False)
-    """Reads that wait in the queue."""
+    """Reads of the ticket that have not completed: waiting or in flight."""
     demands: list["Demand"] = field(default_factory=list, repr=False)
     predictors: set[int] = field(default_factory=set, repr=False)
     """Requests that predicted it and have not cancelled; empty once it is demanded."""
@@ -246,7 +246,7 @@ WaveSize = Literal["barrier", 1, 2, 4, "all"]
 
 
 class Answer(StrEnum):
-    """What a bounded queue says."""
+    """Result of a demand or a prefetch."""
 
     DONE = "done"
     """Nothing has to be read."""
@@ -257,7 +257,7 @@ class Answer(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Demand:
-    """Keys that one event of one request needs. `slots` may change until a key is ready; read it afterwards."""
+    """Keys that one layer of one pass needs. The slot of a key may change until the key is ready; read it afterwards."""
 
     store: str
     origin: Origin
@@ -271,7 +271,7 @@ class Demand:
     misses: list[int] = field(default_factory=list)
     """Keys that got a new ticket."""
     slots: dict[int, int] = field(default_factory=dict)
-    """Slot of each key that this demand holds."""
+    """Slot of each key that the demand pins."""
     tickets: dict[int, Ticket] = field(default_factory=dict)
     """Ticket of each key that was not resident, and of each hit that a prediction had brought."""
     error: Exception | None = None
@@ -319,7 +319,7 @@ class PredictedKey:
     token_mask: int = 1
     """Bit t: token t of the block is expected to need it."""
     deadline_ns: int = NEVER_NS
-    """When compute is expected to ask for it; `NEVER_NS`: when its event says."""
+    """When compute is expected to ask for it; `NEVER_NS`: at the deadline of the origin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

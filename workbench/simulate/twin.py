@@ -246,10 +246,10 @@ def _transfer(config: TwinConfig, stages: StageTimes, disk: Disk, log: EventLog,
         num_slots=config.num_slots, policy=config.policy, record_bytes=config.record_bytes, num_experts=config.num_experts
     )
     pages = page_pool(num_slots=config.ple_slots, policy=config.policy)
-    lanes = ReadLimits(depth={"expert": config.depth, "ple": config.ple_slots}, budgets=config.budgets.by_class)
+    limits = ReadLimits(depth={"expert": config.depth, "ple": config.ple_slots}, budgets=config.budgets.by_class)
     ask_ns, behind_ns, take_ns = (round(us * NS_PER_US) for us in (stages.ask_us, stages.behind_us, stages.take_us))
     source = TimedSource(clock=clock, ask_ns=ask_ns, take_ns=take_ns)
     reader = TimedReader(None, disk, clock, behind_ns=behind_ns)
-    scheduler = Scheduler([records, pages], SchedulerConfig(limits=lanes))
+    scheduler = Scheduler([records, pages], SchedulerConfig(limits=limits))
     sources = {"expert": source, "ple": source}
     return Transfer(scheduler, reader, sources, log, clock, lambda origin: None, notes_waves=False)
