@@ -112,5 +112,4 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             break
         model = annotation
-    meant = did_you_mean(str(problem["loc"][-1]), model.model_fields)
-    return f"{place}: no such setting" + (f"; {meant}" if meant else "")
+    return f"{place}: no such setting" + did_you_mean(str(problem["loc"][-1]), model.model_fields, lead="; ")

@@ -16,7 +16,7 @@ class UnmetPrerequisite(RuntimeError):
     exit_code = 3
 
 
-def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """A question with the name in `known` that is nearest to `word`; `otherwise` where none is near."""
+def did_you_mean(word: str, known: Iterable[str], *, lead: str = "", otherwise: str = "") -> str:
+    """`lead` and a question with the name in `known` that is nearest to `word`; `otherwise` where none is near."""
     near = get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    return f"{lead}did you mean {near[0]}?" if near else otherwise

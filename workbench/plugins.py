@@ -50,8 +50,7 @@ def load_class(spec: str, base: type) -> Any:
     module = _module(path, source, _checked_digest(path, source, said))
     found = getattr(module, name, None)
     if found is None:
-        meant = did_you_mean(name, _class_names(module))
-        raise BadInput(f"{path} has no class {name}" + (f", {meant}" if meant else ""))
+        raise BadInput(f"{path} has no class {name}" + did_you_mean(name, _class_names(module), lead=", "))
     if not (isinstance(found, type) and issubclass(found, base)):
         raise BadInput(f"{path}: {name} is no subclass of {base.__module__}.{base.__name__}")
     if missing := getattr(found, "__abstractmethods__", None):

@@ -237,9 +237,8 @@ class Transfer:
             start_ns = clock.now_ns()
         while over is None:
             now_ns = clock.now_ns()
-            for wait in exact:
-                num_orders = wait.ask(now_ns)
-            self._collect(_POLL_S, num_orders if len(waits) == 1 and wait.all_of_them else 1)
+            missing = [wait.ask(now_ns) for wait in exact]
+            self._collect(_POLL_S, missing[0] if len(waits) == 1 and exact[0].all_of_them else 1)
             over = first_over(waits)
         end_ns = clock.now_ns()
         for wait in exact:

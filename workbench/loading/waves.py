@@ -82,10 +82,9 @@ class _Waves:
 
     def _next(self, size: int) -> list[int] | None:
         """Keys of the wave that can run now: an open wave (its down), else a new wave; None while reads are missing."""
-        if self._open:
-            for wave, _ in self._open.values():
-                if self._demand.have(wave, DOWN_BIT):
-                    return wave
+        for wave, _ in self._open.values():
+            if self._demand.have(wave, DOWN_BIT):
+                return wave
         tickets = self._demand.tickets
         # inlined `Ticket.has`: this is asked several times for each missing record
         ready = [key for key in self._arriving if (ticket := tickets.get(key)) is None or not GATE_UP_BITS & ~ticket.ready_bits]

@@ -26,22 +26,21 @@ def make(name: str, *, capacity: int, **settings: Any) -> Policy:
     """
     kind = load_class(name, Policy) if is_plugin(name) else POLICIES.get(name)
     if kind is None:
-        raise BadInput(f"no cache policy {name!r}{_nearest(name, list(POLICIES))}; there are {', '.join(POLICIES)}")
+        raise BadInput(
+            f"no cache policy {name!r}{did_you_mean(name, list(POLICIES), lead=', ')}; there are {', '.join(POLICIES)}"
+        )
     _, *others = inspect.signature(kind).parameters.values()
     parameters = {each.name: each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
     for setting in settings:
         if setting not in parameters:
-            raise BadInput(f"cache policy {short_name(name)} has no setting {setting!r}{_nearest(setting, list(parameters))}")
+            raise BadInput(
+                f"cache policy {short_name(name)} has no setting {setting!r}{did_you_mean(setting, list(parameters), lead=', ')}"
+            )
     for setting, parameter in parameters.items():
         if parameter.default is parameter.empty and setting not in settings:
             raise BadInput(f"cache policy {short_name(name)} needs {setting}")
     made: Policy = kind(capacity, **settings)
     return made
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    meant = did_you_mean(word, known)
-    return f", {meant}" if meant else ""
 
 
 __all__ = ["POLICIES", "Arc", "Belady", "LayerQuota", "Lfru", "Lru", "Policy", "S3Fifo", "Score", "make"]

@@ -24,9 +24,8 @@ def make_predictor(name: str, shape: RouteShape, settings: PredictorSettings, fu
     """
     kind: Any = load_class(name, Predictor) if is_plugin(name) else PREDICTORS.get(name)
     if kind is None:
-        meant = did_you_mean(name, PREDICTORS)
-        known = f"there are {', '.join(PREDICTORS)}, or file.py:Class"
-        raise BadInput(f"no predictor {name!r}" + (f", {meant}" if meant else "") + f"; {known}")
+        meant = did_you_mean(name, PREDICTORS, lead=", ")
+        raise BadInput(f"no predictor {name!r}{meant}; there are {', '.join(PREDICTORS)}, or file.py:Class")
     if issubclass(kind, Oracle):
         return kind(shape, settings, _recorded(kind.name, shape, settings) if future is None else future)
     made: Predictor = kind(shape, settings)

@@ -52,7 +52,7 @@ def run_jobs(config: ComparisonConfig, folder: RunFolder, jobs: Sequence[Job], n
         if job.words not in done:
             note(f"{job.words} ({number} of {len(jobs)})")
             series = run_abba(abba_config(config, job), root=root)
-            note(f"{_outcome(read_cohorts(series))}")
+            note(_outcome(read_cohorts(series)))
             done[job.words] = series.path.relative_to(root).as_posix()
         write_json(folder.artifacts / SERIES_NAME, done)
     return pl.concat([pl.DataFrame(schema=ARM_SCHEMA), *(series_arms(job, root / done[job.words]) for job in jobs)])
