@@ -82,7 +82,8 @@ class _Waves:
 
     def _next(self, size: int) -> list[int] | None:
         """Keys of the wave that can run now: an open wave (its down), else a new wave; None while reads are missing."""
-        for wave, _ in self._open.values():
+        # none is open unless records are read in parts
+        for wave, _ in self._open.values() if self._open else ():
             if self._demand.have(wave, DOWN_BIT):
                 return wave
         tickets = self._demand.tickets

@@ -79,7 +79,8 @@ class SlotTable:
     def partition(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
         """Keys that have a slot, and keys that have none."""
         held = self._slot
-        return [key for key in keys if key in held], [key for key in keys if key not in held]
+        present = [key for key in keys if key in held]
+        return present, [] if len(present) == len(keys) else [key for key in keys if key not in held]
 
     @property
     def resident(self) -> AbstractSet[int]:
