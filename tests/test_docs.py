@@ -140,6 +140,8 @@ OLD_WORDS = {
     r"Traffic": "Reads",
     r"RecordPool|PagePool": "RecordMemory, PageMemory",
     r"Guests": "RetainedRecords",
+    r"Meeting": "LockstepGroup",
+    r"unplace": "withdraw_slot",
 }
 """Words that had another meaning beside, or that nobody from outside knows, and the word that replaced each."""
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from workbench.abba.statistics import Claim, Estimate, claim, control_drift, estimate, judge, log_ratio, t_quantile
+from workbench.abba.statistics import Claim, RatioEstimate, claim, control_drift, estimate, judge, log_ratio, t_quantile
 
 # Two-sided 95 % and 99 % points of Student's t, from any printed table.
 PUBLISHED = {
@@ -41,7 +41,7 @@ def test_log_ratio_is_positive_for_the_better_arm_and_cancels_linear_drift():
 
 
 def test_one_cohort_spans_everything():
-    assert estimate([0.1], 0.95) == Estimate(mean=0.1, low=-math.inf, high=math.inf, num_cohorts=1, confidence=0.95)
+    assert estimate([0.1], 0.95) == RatioEstimate(mean=0.1, low=-math.inf, high=math.inf, num_cohorts=1, confidence=0.95)
 
 
 @pytest.mark.parametrize(

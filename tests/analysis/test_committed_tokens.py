@@ -21,7 +21,7 @@ from workbench.report.waterfall import waterfall
 from workbench.schema import EventLog, Evidence, RunFolder
 from workbench.simulate.events import route_frame
 from workbench.simulate.machines import ENDS, twin_tps
-from workbench.simulate.planner import Machine
+from workbench.simulate.planner import PlannedMachine
 from workbench.simulate.planted import independent
 
 MS = 1_000_000
@@ -201,7 +201,9 @@ def machines_place(run, monkeypatch, **_):
 
     monkeypatch.setattr("workbench.simulate.machines.Twin", Planted)
     routes = independent(num_requests=1, num_tokens=2, num_layers=1, num_experts=16, top_k=2, seed=0)[0]
-    machine = Machine(name="toy", device="none", budget_gb=12, ssd_gbps=(4.0, 9.0), compute_ms=(20.0, 45.0), num_slots=1000)
+    machine = PlannedMachine(
+        name="toy", device="none", budget_gb=12, ssd_gbps=(4.0, 9.0), compute_ms=(20.0, 45.0), num_slots=1000
+    )
     yield {"tps": twin_tps(machine, ENDS["middle"], routes)}
 
 

@@ -161,7 +161,7 @@ def together(engine, sequences, merged=True):
         for session, tokens in zip(sessions, sequences, strict=True):
             engine.start(session.lane, np.array(tokens[start : start + length]), "verify", accept=len)
         if merged:
-            engine.meet([session.lane for session in sessions])
+            engine.join_lockstep([session.lane for session in sessions])
         engine.run(*(session.lane for session in sessions))
         for made, session in zip(logits, sessions, strict=True):
             assert session.lane.error is None
@@ -236,7 +236,7 @@ def test_two_lanes_can_not_be_one_request(resident):
     resident.cancel(first.lane)
     resident.start(first.lane, np.arange(20), "prefill")
     with pytest.raises(ValueError, match="only blocks"):
-        resident.meet([first.lane])
+        resident.join_lockstep([first.lane])
     resident.cancel(first.lane)
 
 
@@ -300,7 +300,7 @@ def two_blocks(engine, sequences, merged):
     for session, tokens in zip(sessions, sequences[:2], strict=True):
         engine.start(session.lane, np.array(tokens[4:7]), "verify", accept=len)
     if merged:
-        engine.meet([session.lane for session in sessions])
+        engine.join_lockstep([session.lane for session in sessions])
     return sessions, before
 
 
@@ -341,9 +341,9 @@ def assert_cancels_leave_the_other_lane_alone(engine, sequences, untroubled, mer
     for steps in tried:
         sessions, before = two_blocks(engine, sequences, merged)
         for _ in range(steps):
-            if all(session.lane.stages is not None for session in sessions):
+            if all(session.lane.forward_pass is not None for session in sessions):
                 engine.step()
-        if sessions[0].lane.stages is None:
+        if sessions[0].lane.forward_pass is None:
             break
         engine.cancel(sessions[0].lane)
         assert_only_the_first_lost(engine, sessions, before, untroubled, sequences)
@@ -400,7 +400,7 @@ def test_tokens_that_the_model_does_not_have_are_refused(resident, tokens):
     with pytest.raises(ValueError, match="a pass needs one token id of 0 to 4095 or more"):
         resident.start(session.lane, np.array(tokens), "decode")
     assert digests(session) == before
-    assert session.lane.stages is None
+    assert session.lane.forward_pass is None
 
 
 def test_lanes_that_wait_for_each_others_slots_end_with_one_of_them_failing(streamed, mini_tokens):
@@ -417,7 +417,7 @@ def test_lanes_that_wait_for_each_others_slots_end_with_one_of_them_failing(stre
             session.prefill(tokens[start : start + 4])
         for session, start, store in zip(sessions, starts, ("ple", "expert", None), strict=True):
             engine.start(session.lane, np.array(tokens[start + 4 : start + 12]), "verify", accept=len)
-            while store and session.lane.stages is not None and not holds(session, store):
+            while store and session.lane.forward_pass is not None and not holds(session, store):
                 engine.step()
         engine.run(*(session.lane for session in sessions))
         errors = [session.lane.error for session in sessions if session.lane.error is not None]
@@ -463,7 +463,7 @@ def test_an_error_of_one_lane_is_not_raised_where_another_one_runs(streamed, seq
     sessions[0].lane.accept = lambda logits: 1 / 0
     engine.run(sessions[1].lane)
     assert digests(sessions[1]) == untroubled[1]
-    if sessions[0].lane.stages is not None:
+    if sessions[0].lane.forward_pass is not None:
         with pytest.raises(ZeroDivisionError):
             engine.run(sessions[0].lane)
     assert isinstance(sessions[0].lane.error, ZeroDivisionError)

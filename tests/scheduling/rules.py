@@ -138,7 +138,7 @@ def build_machine(s):
             demand = self.scheduler.demand(store, keys, origin, self.now)
             left = resident - set(pool.slots.resident_keys)
             assert not left & kept or resident - kept <= left, "what is predicted stays while something else can leave"
-            if demand.answer == "busy":
+            if demand.status == "busy":
                 assert self.snapshot() == before, "a busy demand changes nothing"
                 assert self.num_free_for(store, keys, resident) < len([key for key in keys if key not in before[store]]), (
                     "a demand is busy only where slots are too few"
@@ -174,7 +174,7 @@ def build_machine(s):
             )
             if old or lent:
                 assert self.snapshot() == before, "a prediction of a dead generation, or while slots are lent, plans nothing"
-                assert prediction.answer == "busy", "a refused prediction is busy"
+                assert prediction.status == "busy", "a refused prediction is busy"
                 return
             for ticket in prediction.tickets:
                 urgent = ticket.priority <= priority and ticket.deadline_ns <= deadline_ns
@@ -332,7 +332,7 @@ def build_machine(s):
             assert self.snapshot() == before, "a second cancel changes nothing"
             assert self.scheduler.generation(request) == generation + 2, "a cancel ends the generation"
             for pool in self.scheduler.pools.values():
-                assert not [t for t in pool.tickets.values() if not t.demanded and request in t.predictors], (
+                assert not [t for t in pool.tickets.values() if not t.demanded and request in t.predicting_requests], (
                     "a cancelled request predicts nothing"
                 )
 
@@ -347,7 +347,7 @@ def build_machine(s):
             before = {t: t.priority for pool in self.scheduler.pools.values() for t in pool.tickets.values()}
             demoted = self.scheduler.reject(request, position)
             for ticket, priority in before.items():
-                rejected = ticket.predictors == {request} and ticket.origin.position >= position and not ticket.issued
+                rejected = ticket.predicting_requests == {request} and ticket.origin.position >= position and not ticket.issued
                 assert rejected == (ticket in demoted), "exactly the rejected predictions are demoted"
                 assert ticket.priority == (s.Priority.P3 if rejected else priority), "a rejected suffix waits behind all else"
 

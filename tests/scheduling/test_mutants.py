@@ -358,8 +358,8 @@ def _(reclass):
     return keeps
 
 
-@mutant("a prediction that waits holds no slot", Lifecycle, "unplace", "a prediction that waits holds no slot")
-def _(unplace):
+@mutant("a prediction that waits holds no slot", Lifecycle, "withdraw_slot", "a prediction that waits holds no slot")
+def _(withdraw_slot):
     return lambda self, ticket: None
 
 

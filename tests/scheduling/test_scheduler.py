@@ -4,15 +4,15 @@ from workbench.scheduling import (
     GATE_UP_BITS,
     NEVER_NS,
     RECORD_BITS,
-    Answer,
     Intent,
     Origin,
-    Outcome,
     PredictedKey,
     Priority,
+    RequestStatus,
     Scheduler,
     SchedulerConfig,
     TicketState,
+    Usefulness,
 )
 
 
@@ -47,7 +47,7 @@ def serve(scheduler, now_ns=0):
 def test_a_missed_key_goes_through_its_life(scheduler, finals):
     demand = ask(scheduler, [4], layer=2, now_ns=10, deadline_ns=50)
     ticket = demand.tickets[4]
-    assert (demand.answer, ticket.state, ticket.intent) == (Answer.QUEUED, TicketState.QUEUED, Intent.EXACT)
+    assert (demand.status, ticket.state, ticket.intent) == (RequestStatus.QUEUED, TicketState.QUEUED, Intent.EXACT)
     gate_up, down = scheduler.issue(20)
     assert (gate_up.bits, down.bits) == (GATE_UP_BITS, RECORD_BITS ^ GATE_UP_BITS)
     assert demand.missing(21) == [ticket]
@@ -59,7 +59,7 @@ def test_a_missed_key_goes_through_its_life(scheduler, finals):
     assert (demand.missing(46), ticket.state) == ([], TicketState.PINNED)
     assert scheduler.release(demand)
     assert finals == [ticket]
-    assert (ticket.state, ticket.outcome) == (TicketState.RELEASED, Outcome.USED_LATE)
+    assert (ticket.state, ticket.outcome) == (TicketState.RELEASED, Usefulness.USED_LATE)
     times = ticket.submit_ns, ticket.issue_ns, ticket.asked_ns, ticket.ready_ns, ticket.seen_ns, ticket.deadline_ns
     assert times == (10, 20, 21, 40, 45, 50)
     assert (ticket.logical_bytes, ticket.physical_bytes, ticket.completion, ticket.origin.layer) == (28, 30, 0, 2)
@@ -72,7 +72,7 @@ def test_hits_need_no_ticket(scheduler):
     serve(scheduler)
     scheduler.release(demand)
     again = ask(scheduler, [2, 1, 2])
-    assert (again.answer, again.hits, again.tickets) == (Answer.DONE, [2, 1], {})
+    assert (again.status, again.hits, again.tickets) == (RequestStatus.DONE, [2, 1], {})
     assert again.missing(0) == []
 
 
@@ -102,11 +102,11 @@ def test_a_prediction_read_in_time_is_predicted_and_used(scheduler, finals):
     guess(scheduler, [3])
     serve(scheduler)
     demand = ask(scheduler, [3])
-    assert (demand.hits, demand.answer) == ([3], Answer.DONE)
+    assert (demand.hits, demand.status) == ([3], RequestStatus.DONE)
     assert demand.missing(9) == []
     scheduler.release(demand)
     (ticket,) = finals
-    assert (ticket.intent, ticket.outcome, ticket.demanded) == (Intent.PREDICTED, Outcome.USED_ON_TIME, False)
+    assert (ticket.intent, ticket.outcome, ticket.demanded) == (Intent.PREDICTED, Usefulness.USED_ON_TIME, False)
     counters = scheduler.pools["expert"].counters
     assert (counters.predicted_bytes, counters.wasted_bytes, counters.demand_bytes) == (28, 0, 28)
 
@@ -126,7 +126,7 @@ def test_predictions_never_used_are_wasted_at_the_end(scheduler, finals):
     guess(scheduler, [3], priority=Priority.P3)
     serve(scheduler)
     scheduler.close()
-    assert [ticket.outcome for ticket in finals] == [Outcome.UNUSED]
+    assert [ticket.outcome for ticket in finals] == [Usefulness.UNUSED]
     assert scheduler.pools["expert"].counters.wasted_bytes == 28
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from workbench.simulate.machines import Assumed, beside_reports, twin_tps
-from workbench.simulate.planner import Machine
+from workbench.simulate.planner import PlannedMachine
 from workbench.simulate.planted import loop
 
 MIDDLE = Assumed(at=0.5, wave="barrier")
@@ -14,7 +14,7 @@ READ_MS = 480 * 2.7648 / 6
 
 def machine(**changed):
     values = {"name": "toy", "device": "none", "budget_gb": 12, "ssd_gbps": (4.0, 9.0), "compute_ms": (20.0, 45.0)}
-    return Machine(**values | {"num_slots": 1000, "reported_tps": (8.0, 10.0)} | changed)
+    return PlannedMachine(**values | {"num_slots": 1000, "reported_tps": (8.0, 10.0)} | changed)
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import pytest
 from workbench.errors import BadInput
 from workbench.paths import data_folder
 from workbench.simulate.events import array_events
-from workbench.simulate.planner import MISSES_BY_SLOTS, Machine, beside_reported, load_machines, plan
+from workbench.simulate.planner import MISSES_BY_SLOTS, PlannedMachine, beside_reported, load_machines, plan
 from workbench.simulate.replay import miss_counts
 from workbench.simulate.synthetic import FLASH_NEXT_LIKE, synthetic_routes
 
-TOY = Machine(name="toy", device="none", budget_gb=20, ssd_gbps=(2.7648, 5.5296), compute_ms=(50, 100), num_slots=4008)
+TOY = PlannedMachine(name="toy", device="none", budget_gb=20, ssd_gbps=(2.7648, 5.5296), compute_ms=(50, 100), num_slots=4008)
 
 
 def test_a_plan_by_hand():

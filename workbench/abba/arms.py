@@ -29,7 +29,7 @@ _BYTES = ("e2e/demand_bytes_per_token", "e2e/wasted_bytes_per_token")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ArmEnd:
     """How an arm's command ended."""
 
     exit_code: int
@@ -98,7 +98,7 @@ def sources_changed(arm: ArmRecord) -> bool:
 
 def _launch(
     config: AbbaConfig, plan: Path, home: Path, started: Callable[[int], None], tags: Mapping[str, str] | None = None
-) -> Outcome:
+) -> ArmEnd:
     """Runs the command with its results under `home`; kills all of it on the time limit or when this process is interrupted."""
     home.mkdir(parents=True)
     words = [word.format(python=sys.executable, plan=plan) for word in config.command]
@@ -121,7 +121,7 @@ def _launch(
         finally:
             _end(process)
     code = process.returncode
-    return Outcome(
+    return ArmEnd(
         exit_code=128 - code if code > 128 else code,
         timed_out=timed_out,
         started_ns=started_ns,

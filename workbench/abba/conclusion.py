@@ -11,7 +11,7 @@ from workbench.abba.statistics import (
     FINAL_CONFIDENCE,
     MIN_COHORTS,
     Claim,
-    Estimate,
+    RatioEstimate,
     control_drift,
     judge,
     judge_unfinished,
@@ -98,7 +98,7 @@ def conclude(config: AbbaConfig, cohorts: Sequence[CohortRecord], *, virtual_mac
     return Conclusion(claim=found, verdict=verdict, metrics=metrics | _counts(cohorts), tables=series_tables(config, cohorts))
 
 
-def _null_outcome(config: AbbaConfig, found: Claim, result: Estimate) -> Outcome:
+def _null_outcome(config: AbbaConfig, found: Claim, result: RatioEstimate) -> Outcome:
     """A against A holds where the whole interval lies within the minimum effect; one that is wider shows nothing."""
     if found in (Claim.BETTER, Claim.WORSE):
         return Outcome.FAIL
@@ -106,14 +106,14 @@ def _null_outcome(config: AbbaConfig, found: Claim, result: Estimate) -> Outcome
     return Outcome.PASS if within and found is not Claim.INDICATIVE else Outcome.INCONCLUSIVE
 
 
-def _code(config: AbbaConfig, found: Claim, result: Estimate) -> str:
+def _code(config: AbbaConfig, found: Claim, result: RatioEstimate) -> str:
     if not config.is_null or found is Claim.INDICATIVE:
         return f"abba.{found.value}"
     codes_of = {Outcome.FAIL: "abba.null_broken", Outcome.PASS: "abba.null_holds", Outcome.INCONCLUSIVE: "abba.undecided"}
     return codes_of[_null_outcome(config, found, result)]
 
 
-def _bounds(config: AbbaConfig, valid: Sequence[CohortRecord], result: Estimate) -> tuple[float, float]:
+def _bounds(config: AbbaConfig, valid: Sequence[CohortRecord], result: RatioEstimate) -> tuple[float, float]:
     """Ends of the interval of B over A; one cohort has none, and shows the span of its arms."""
     if result.num_cohorts == 1:
         first, second, third, last = values(valid[0])
@@ -122,7 +122,7 @@ def _bounds(config: AbbaConfig, valid: Sequence[CohortRecord], result: Estimate)
     return low, high
 
 
-def _criteria(config: AbbaConfig, valid: Sequence[CohortRecord], result: Estimate) -> list[Criterion]:
+def _criteria(config: AbbaConfig, valid: Sequence[CohortRecord], result: RatioEstimate) -> list[Criterion]:
     higher = config.better == "higher"
     ratio, (low, high) = ratio_of(config, result.mean), _bounds(config, valid, result)
     least = 1 + config.minimum_effect
@@ -158,7 +158,7 @@ def _enough(count: int) -> Criterion:
 
 
 def _conditions(
-    config: AbbaConfig, cohorts: Sequence[CohortRecord], found: Claim, result: Estimate, virtual_machine: bool
+    config: AbbaConfig, cohorts: Sequence[CohortRecord], found: Claim, result: RatioEstimate, virtual_machine: bool
 ) -> list[str]:
     spoiled = _spoiled(cohorts)
     unknown = cohorts[0].arms[0].watch.power_before.unknown if cohorts[0].arms else []
@@ -189,7 +189,7 @@ def _enables(config: AbbaConfig, found: Claim) -> list[str]:
     return [f"adopt {change} ({where})" if found is Claim.BETTER else f"drop {change} ({where})"]
 
 
-def _summary(config: AbbaConfig, found: Claim, result: Estimate, bytes_ratio: float | None) -> str:
+def _summary(config: AbbaConfig, found: Claim, result: RatioEstimate, bytes_ratio: float | None) -> str:
     span = ""
     if result.num_cohorts > 1:
         low, high = _signed(math.expm1(result.low)), _signed(math.expm1(result.high))

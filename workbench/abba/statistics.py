@@ -34,7 +34,7 @@ class Claim(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class RatioEstimate:
     """Mean log-ratio of cohorts with its t-interval; positive is better."""
 
     mean: float
@@ -58,18 +58,18 @@ def log_ratio(arms: Sequence[float], better: Better) -> float:
     return gain if better == "higher" else -gain
 
 
-def estimate(log_ratios: Sequence[float], confidence: float) -> Estimate:
+def estimate(log_ratios: Sequence[float], confidence: float) -> RatioEstimate:
     """Mean and two-sided t-interval over cohorts. One cohort has no interval: it spans everything."""
     count = len(log_ratios)
     mean = math.fsum(log_ratios) / count
     if count < 2:
-        return Estimate(mean=mean, low=-math.inf, high=math.inf, num_cohorts=count, confidence=confidence)
+        return RatioEstimate(mean=mean, low=-math.inf, high=math.inf, num_cohorts=count, confidence=confidence)
     variance = math.fsum((value - mean) ** 2 for value in log_ratios) / (count - 1)
     half = t_quantile(confidence, count - 1) * math.sqrt(variance / count)
-    return Estimate(mean=mean, low=mean - half, high=mean + half, num_cohorts=count, confidence=confidence)
+    return RatioEstimate(mean=mean, low=mean - half, high=mean + half, num_cohorts=count, confidence=confidence)
 
 
-def claim(result: Estimate, minimum_effect: float) -> Claim:
+def claim(result: RatioEstimate, minimum_effect: float) -> Claim:
     """What the interval says, given the smallest gain worth having (a fraction, e.g. 0.02)."""
     smallest = math.log1p(minimum_effect)
     if result.num_cohorts < MIN_COHORTS:
@@ -81,7 +81,7 @@ def claim(result: Estimate, minimum_effect: float) -> Claim:
     return Claim.NO_GAIN if result.high < smallest else Claim.UNDECIDED
 
 
-def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> tuple[Claim, Estimate] | None:
+def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> tuple[Claim, RatioEstimate] | None:
     """The series' conclusion once it has one, else None: at the planned number of cohorts, or earlier when B is worse."""
     if len(log_ratios) >= planned:
         result = estimate(log_ratios, FINAL_CONFIDENCE)
@@ -92,7 +92,7 @@ def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> t
     return (Claim.WORSE, early) if claim(early, minimum_effect) is Claim.WORSE else None
 
 
-def judge_unfinished(log_ratios: Sequence[float], minimum_effect: float) -> tuple[Claim, Estimate]:
+def judge_unfinished(log_ratios: Sequence[float], minimum_effect: float) -> tuple[Claim, RatioEstimate]:
     """A series that ended before its planned number of cohorts: what it has may show failure, never a gain."""
     result = estimate(log_ratios, FINAL_CONFIDENCE)
     found = claim(result, minimum_effect)

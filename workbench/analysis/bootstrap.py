@@ -11,7 +11,7 @@ from workbench.errors import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Interval:
     """A value with the ends of its interval; arrays of one shape, or floats."""
 
     value: Array
@@ -37,7 +37,7 @@ class Resampler:
         share = np.full(self.num_requests, 1 / self.num_requests)
         return np.random.default_rng(self.seed).multinomial(self.num_requests, share, size=self.num_resamples).astype(np.float64)
 
-    def estimate(self, statistic: Callable[..., Array], *sums: Array) -> Estimate:
+    def estimate(self, statistic: Callable[..., Array], *sums: Array) -> Interval:
         """Percentile interval of `statistic` applied to sums over requests.
 
         Each of `sums` is `[R, ...]`; `statistic` gets each summed over its requests with a leading axis of resamples.
@@ -47,9 +47,9 @@ class Resampler:
         value = statistic(*(np.tensordot(once, part, axes=1) for part in sums))[0]
         tail = 50 * (1 - self.confidence)
         low, high = np.nanpercentile(drawn, [tail, 100 - tail], axis=0)
-        return Estimate(value=value, low=low, high=high)
+        return Interval(value=value, low=low, high=high)
 
-    def ratio(self, numerator: Array, denominator: Array) -> Estimate:
+    def ratio(self, numerator: Array, denominator: Array) -> Interval:
         """Interval of `sum(numerator) / sum(denominator)`; `numerator` is `[R, ...]`, `denominator` `[R]`.
 
         Raises BadInput when no request has anything to divide by.

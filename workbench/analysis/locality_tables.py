@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
-from workbench.analysis.bootstrap import Estimate, Resampler, ratio_of
+from workbench.analysis.bootstrap import Interval, Resampler, ratio_of
 from workbench.analysis.draws import drawn_overlap, drawn_union, uniform_usage
 from workbench.analysis.locality import FIRST_USE, LocalitySums
 from workbench.analysis.routes import Array, Routes
@@ -33,7 +33,7 @@ def overlap_table(routes: Routes, sums: LocalitySums, resampler: Resampler) -> p
     )
 
 
-def mean_overlap(routes: Routes, sums: LocalitySums, resampler: Resampler) -> Estimate:
+def mean_overlap(routes: Routes, sums: LocalitySums, resampler: Resampler) -> Interval:
     """Previous-token overlap over all layers."""
     return resampler.ratio(sums.overlap.mean(axis=1) / routes.top_k, sums.pairs)
 
@@ -66,17 +66,17 @@ def acceptance_table(sums: LocalitySums, top_k: int, resampler: Resampler) -> pl
     return pl.DataFrame(rows)
 
 
-def mean_union(sums: LocalitySums, block: int, resampler: Resampler) -> Estimate:
+def mean_union(sums: LocalitySums, block: int, resampler: Resampler) -> Interval:
     """`U_B`: distinct experts a layer over a block, mean over blocks and layers."""
     return resampler.ratio(sums.unions[block].mean(axis=1), sums.blocks[block])
 
 
-def acceptance_needed(sums: LocalitySums, block: int, top_k: int, resampler: Resampler) -> Estimate:
+def acceptance_needed(sums: LocalitySums, block: int, top_k: int, resampler: Resampler) -> Interval:
     """The figure of `acceptance_table` for one block size."""
     return resampler.ratio(sums.unions[block].mean(axis=1) / (top_k * block), sums.blocks[block])
 
 
-def least_acceptance_needed(sums: LocalitySums, top_k: int, resampler: Resampler) -> Estimate:
+def least_acceptance_needed(sums: LocalitySums, top_k: int, resampler: Resampler) -> Interval:
     """The smallest acceptance needed over all block sizes; the block is chosen anew in each resample."""
     sizes = list(sums.unions)
     unions = np.stack([sums.unions[block].mean(axis=1) / (top_k * block) for block in sizes], axis=1)
@@ -171,19 +171,19 @@ def _normalised_entropy(uses: Array) -> Array:
     return -(share * logs).sum(axis=-1) / np.log(uses.shape[-1])
 
 
-def _by_layer(resampler: Resampler, uses: Array, statistic: Callable[[Array], Array]) -> Estimate:
+def _by_layer(resampler: Resampler, uses: Array, statistic: Callable[[Array], Array]) -> Interval:
     """One layer at a time: resamples x layers x experts would not fit for a large model."""
     layers = [resampler.estimate(statistic, uses[:, layer]) for layer in range(uses.shape[1])]
-    return Estimate(
+    return Interval(
         value=np.array([e.value for e in layers]), low=np.array([e.low for e in layers]), high=np.array([e.high for e in layers])
     )
 
 
-def _columns(name: str, estimate: Estimate) -> dict[str, Array]:
+def _columns(name: str, estimate: Interval) -> dict[str, Array]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _cells(name: str, estimate: Estimate) -> dict[str, float]:
+def _cells(name: str, estimate: Interval) -> dict[str, float]:
     return {column: float(value) for column, value in _columns(name, estimate).items()}
 
 

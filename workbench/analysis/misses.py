@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
-from workbench.analysis.bootstrap import Estimate, Resampler, ratio_of
+from workbench.analysis.bootstrap import Interval, Resampler, ratio_of
 from workbench.analysis.routes import Array, Routes
 from workbench.analysis.workers import POOL_PAYS, completed
 from workbench.simulate.replay import miss_counts
@@ -79,7 +79,7 @@ def miss_curve(
     return pl.DataFrame(rows), missed
 
 
-def _rates(misses: Estimate, routes: Routes, record_bytes: int) -> dict[str, float]:
+def _rates(misses: Interval, routes: Routes, record_bytes: int) -> dict[str, float]:
     value = float(misses.value)
     return {
         "misses_per_token": value,
@@ -100,7 +100,7 @@ def curve_by_capacity(curve: pl.DataFrame) -> pl.DataFrame:
     return at.select("fraction", "capacity_records").with_columns(**columns, lfru_bytes_per_token=at["demand_bytes_per_token"])
 
 
-def miss_ratio(routes: Routes, missed: Array, control: Routes, control_missed: Array, resampler: Resampler) -> Estimate:
+def miss_ratio(routes: Routes, missed: Array, control: Routes, control_missed: Array, resampler: Resampler) -> Interval:
     """Misses per decoded token over those of a control with the same tokens, resampled together."""
     return resampler.estimate(ratio_of, by_request(routes, missed), by_request(control, control_missed))
 

@@ -15,7 +15,7 @@ from workbench.bundle.archive import unpack_archive
 from workbench.bundle.checks import Check, State, failed, not_checked, ok
 from workbench.bundle.gate_checks import check_gate
 from workbench.bundle.make import EVENTS, INPUTS, RUN, needs_of
-from workbench.bundle.manifest import BUNDLE_VERSION, MANIFEST, Manifest, differences, file_entry, read_table, table_entry
+from workbench.bundle.manifest import BUNDLE_VERSION, MANIFEST, BundleManifest, differences, file_entry, read_table, table_entry
 from workbench.bundle.run_checks import check_config, check_run
 from workbench.bundle.series_checks import check_series
 from workbench.errors import BadInput, UnmetPrerequisite
@@ -39,7 +39,7 @@ _UNREADABLE = (
 """What code for honest records raises on dishonest ones; a panic of polars is no ordinary exception."""
 
 
-def check_bundle(path: Path) -> tuple[Manifest, list[Check]]:
+def check_bundle(path: Path) -> tuple[BundleManifest, list[Check]]:
     """The manifest and every check, in order. Raises BadInput, in one line, on a file that is no harmless bundle."""
     with tempfile.TemporaryDirectory(prefix="workbench-check-") as name:
         folder = Path(name)
@@ -54,13 +54,13 @@ def check_bundle(path: Path) -> tuple[Manifest, list[Check]]:
             raise BadInput(f"{path}: a record in it can't be read ({type(error).__name__}: {reason})") from None
 
 
-def _read_manifest(path: Path, folder: Path, names: list[str]) -> Manifest:
+def _read_manifest(path: Path, folder: Path, names: list[str]) -> BundleManifest:
     if names[:1] != [MANIFEST]:
         raise BadInput(f"{path}: not a bundle: its first file is not {MANIFEST}")
     if (folder / MANIFEST).stat().st_size > _MAX_MANIFEST_BYTES:
         raise BadInput(f"{path}: its manifest is too large to be one")
     try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+        manifest = BundleManifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(f"{path}: not a bundle manifest ({'.'.join(map(str, first['loc']))}: {first['msg']})") from None
@@ -69,7 +69,7 @@ def _read_manifest(path: Path, folder: Path, names: list[str]) -> Manifest:
     return manifest
 
 
-def _checks(path: Path, folder: Path, manifest: Manifest, names: list[str]) -> Iterator[Check]:
+def _checks(path: Path, folder: Path, manifest: BundleManifest, names: list[str]) -> Iterator[Check]:
     yield from _check_files(folder, manifest, names)
     run = RunFolder(folder / RUN)
     if not (run.path / "environment.json").exists() or (result := run.result) is None:
@@ -86,7 +86,7 @@ def _checks(path: Path, folder: Path, manifest: Manifest, names: list[str]) -> I
     yield from _check_needs(manifest, result.profile)
 
 
-def _check_files(folder: Path, manifest: Manifest, names: list[str]) -> Iterator[Check]:
+def _check_files(folder: Path, manifest: BundleManifest, names: list[str]) -> Iterator[Check]:
     held = set(names[1:])
     for name in sorted(held ^ manifest.files.keys()):
         yield failed(name, "it is not in the manifest" if name in held else "it is in the manifest and not in the bundle")
@@ -100,14 +100,14 @@ def _check_files(folder: Path, manifest: Manifest, names: list[str]) -> Iterator
         yield ok("files", f"SHA-256 of {len(held)} files; content digest {manifest.content_digest}")
 
 
-def _check_manifest(manifest: Manifest, run: RunFolder, result: Result) -> Iterator[Check]:
+def _check_manifest(manifest: BundleManifest, run: RunFolder, result: Result) -> Iterator[Check]:
     """What the manifest says of the run, from the run itself."""
     found = {"kind": result.kind, "run_id": result.run_id, "needs": needs_of(run, result)}
     if wrong := [name for name, value in found.items() if getattr(manifest, name) != value]:
         yield failed(MANIFEST, f"{', '.join(wrong)}: not what the run says")
 
 
-def _where(path: Path, manifest: Manifest, name: str) -> str:
+def _where(path: Path, manifest: BundleManifest, name: str) -> str:
     """What is known of an alteration: columns and rows of an events table."""
     if name not in manifest.tables:
         return "its SHA-256 is not the manifest's"
@@ -118,7 +118,7 @@ def _where(path: Path, manifest: Manifest, name: str) -> str:
     return f"its SHA-256 is not the manifest's: {place}"
 
 
-def _check_needs(manifest: Manifest, profile: str) -> Iterator[Check]:
+def _check_needs(manifest: BundleManifest, profile: str) -> Iterator[Check]:
     for name, digest in manifest.needs.items():
         here = _store_here(profile) if name == "store_digest" else None
         if here == digest:

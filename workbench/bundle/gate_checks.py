@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bundle.checks import Check, failed, not_checked, ok
-from workbench.bundle.manifest import Manifest, check_rows, read_table
+from workbench.bundle.manifest import BundleManifest, check_rows, read_table
 from workbench.bundle.run_checks import first_difference
 from workbench.schema import Criterion, Result, RunFolder, Verdict, decide, read_routes
 
 _MAX_RESAMPLES = 100_000
 
 
-def check_gate(folder: RunFolder, result: Result, manifest: Manifest, inputs: Path) -> Iterator[Check]:
+def check_gate(folder: RunFolder, result: Result, manifest: BundleManifest, inputs: Path) -> Iterator[Check]:
     """Everything that can be said of a gate's run."""
     if result.verdict is None:
         yield failed("verdict", "the result has none")

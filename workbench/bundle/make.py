@@ -5,7 +5,7 @@ from pathlib import Path
 
 from workbench import __version__
 from workbench.bundle.archive import write_archive
-from workbench.bundle.manifest import MANIFEST, Manifest, file_entry, read_table, table_entry
+from workbench.bundle.manifest import MANIFEST, BundleManifest, file_entry, read_table, table_entry
 from workbench.errors import BadInput
 from workbench.schema import Result, RunFolder, Status
 
@@ -17,7 +17,7 @@ INPUTS = "inputs"
 EVENTS = "events.parquet"
 
 
-def make_bundle(folder: RunFolder, out: Path) -> Manifest:
+def make_bundle(folder: RunFolder, out: Path) -> BundleManifest:
     """Writes the bundle to `out` (a file) and returns its manifest. Raises BadInput on a run that has not finished."""
     result = folder.result
     if result is None or folder.status is not Status.FINISHED:
@@ -27,7 +27,7 @@ def make_bundle(folder: RunFolder, out: Path) -> Manifest:
     files |= inputs
     entries = {name: file_entry(path) for name, path in files.items()}
     tables = {name: table_entry(read_table(path)) for name, path in files.items() if path.name == EVENTS}
-    manifest = Manifest(
+    manifest = BundleManifest(
         kind=result.kind,
         run_id=result.run_id,
         workbench=__version__,

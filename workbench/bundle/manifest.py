@@ -39,7 +39,7 @@ class TableEntry(Config):
     """SHA-256 of every 64 rows."""
 
 
-class Manifest(Config):
+class BundleManifest(Config):
     """Content of `manifest.json`, the first file of a bundle."""
 
     version: int = BUNDLE_VERSION

@@ -5,7 +5,15 @@ from cyclopts import App
 from workbench.cli.output import print_json, print_table
 from workbench.errors import BadInput, did_you_mean
 from workbench.paths import data_folder
-from workbench.simulate.planner import COMMITTED, OVERHEAD_GB, PASS_COST_PER_DRAFT, Machine, Plan, beside_reported, load_machines
+from workbench.simulate.planner import (
+    COMMITTED,
+    OVERHEAD_GB,
+    PASS_COST_PER_DRAFT,
+    PlannedMachine,
+    SpeedPlan,
+    beside_reported,
+    load_machines,
+)
 from workbench.simulate.planner import plan as make_plan
 
 
@@ -58,21 +66,21 @@ def plan(
     _show(chosen, answer)
 
 
-def _choose(name: str | None, known: dict[str, Machine], given: dict[str, object]) -> Machine:
+def _choose(name: str | None, known: dict[str, PlannedMachine], given: dict[str, object]) -> PlannedMachine:
     if name is None:
         for option in ("budget_gb", "ssd_gbps", "compute_ms"):
             if option not in given:
                 flag = "--" + option.replace("_", "-")
                 raise BadInput(f"give {flag}, or the name of a machine: {', '.join(known)}")
-        return Machine.build({"name": "yours", "device": "as given", **given})
+        return PlannedMachine.build({"name": "yours", "device": "as given", **given})
     if name not in known:
         hint = f"known are {', '.join(known)}"
         raise BadInput(f"no machine {name!r}, {did_you_mean(name, known, otherwise=hint)}")
     changed = {"num_slots": None, "reported_tps": None, **given} if given else {}
-    return Machine.build({**known[name].model_dump(mode="json"), **changed})
+    return PlannedMachine.build({**known[name].model_dump(mode="json"), **changed})
 
 
-def _show(machine: Machine, answer: Plan) -> None:
+def _show(machine: PlannedMachine, answer: SpeedPlan) -> None:
     low, high = answer.tokens_per_s
     rows = [
         {"": "tokens/s", "worst case": f"{low:.3g}", "best case": f"{high:.3g}"},
@@ -110,7 +118,7 @@ def _best_first(gains: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(gains.items(), key=lambda item: -item[1])
 
 
-def _show_published(known: dict[str, Machine], *, json: bool) -> None:
+def _show_published(known: dict[str, PlannedMachine], *, json: bool) -> None:
     rows = beside_reported(known.values())
     covered = sum(bool(row["covered"]) for row in rows)
     if json:

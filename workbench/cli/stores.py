@@ -10,7 +10,7 @@ from workbench.cli.output import print_json, print_table
 from workbench.geometry import Codec
 from workbench.paths import store_folder
 from workbench.stores.build import BuildSettings
-from workbench.stores.manifest import Manifest
+from workbench.stores.manifest import StoreManifest
 from workbench.units import PAGE_BYTES
 
 _HOW_TO_RESUME = "the same command goes on from here"
@@ -116,7 +116,7 @@ def verify(path: Path, *, json: bool = False) -> None:
     print(f"\n{path}: sound")
 
 
-def _print_store(folder: Path, manifest: Manifest, json: bool) -> None:
+def _print_store(folder: Path, manifest: StoreManifest, json: bool) -> None:
     if json:
         print_json("store", {"folder": str(folder), "sha256": manifest.sha256, "manifest": manifest.model_dump(mode="json")})
         return

@@ -167,7 +167,7 @@ class _Bench:
     def _pass(self, tile: int, heat: Mapping[int, int], mode: Mode) -> None:
         prefill, config = self._prefill, self._config
         prefill.mode = mode
-        tile_pass = prefill.start(Scope(0, "prefill", 0, tile))
+        tile_pass = prefill.begin_tile(Scope(0, "prefill", 0, tile))
         self._clock.sleep_until(self._clock.now_ns() + round(tile * config.before_us * NS_PER_US))
         work = TimedWork(self._clock, heat, config.pair_us)
         self._engine.transfer.run(tile_pass.run(config.layer, work, heat))

@@ -5,7 +5,7 @@ from typing import Any
 
 from workbench.loading.joint import JointDemand
 from workbench.scheduling.limits import Budget
-from workbench.scheduling.ticket import NEVER_NS, Demand, Intent, Origin, Outcome, Prediction, Priority, Ticket
+from workbench.scheduling.ticket import NEVER_NS, Demand, Intent, Origin, PrefetchResult, Priority, Ticket, Usefulness
 from workbench.schema import EventLog, fingerprint
 
 _OWNERS = {"layer": "expert"}
@@ -39,7 +39,7 @@ class Recorder:
         self.log.append_values(_DEMAND_COLUMNS, (*about, identity, *counts, logical_bytes, num_rows))
 
     def prediction(
-        self, origin: Origin, predictor: str, num_keys: int, made: Prediction, priority: Priority, budget: Budget, now_ns: int
+        self, origin: Origin, predictor: str, num_keys: int, made: PrefetchResult, priority: Priority, budget: Budget, now_ns: int
     ) -> None:
         """Logs a prediction of `num_keys` keys for an origin, its result, and the budget of its class."""
         about, deadline_ns = _about(origin, now_ns, "predict", "expert"), _or_none(origin.deadline_ns)
@@ -80,8 +80,8 @@ class Recorder:
             row = whole | share | {"identity": key}
             if not place:
                 row["physical_bytes"] += ticket.physical_bytes % count
-            if key not in used and ticket.outcome is not Outcome.FAILED:
-                row["outcome"] = Outcome.UNUSED.value
+            if key not in used and ticket.outcome is not Usefulness.FAILED:
+                row["outcome"] = Usefulness.UNUSED.value
             self.log.append(row)
 
     def ticket(self, ticket: Ticket) -> None:

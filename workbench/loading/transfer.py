@@ -15,7 +15,7 @@ from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock, left_s
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS
 from workbench.scheduling.scheduler import Scheduler
-from workbench.scheduling.ticket import Answer, Demand, Order, Origin, PredictedKey, Prediction, Priority
+from workbench.scheduling.ticket import Demand, Order, Origin, PredictedKey, PrefetchResult, Priority, RequestStatus
 from workbench.schema import EventLog
 from workbench.units import NS_PER_S
 
@@ -94,7 +94,7 @@ class Transfer:
         demand = self.scheduler.demand(store, keys, origin, self.clock.now_ns())
         if landed or demand.misses or demand.joined:
             self.pump()
-        return None if demand.answer is Answer.BUSY else demand
+        return None if demand.status is RequestStatus.BUSY else demand
 
     def slots_wait(self) -> Wait:
         """A wait for slots: over when a read has completed or a demand was released."""
@@ -103,7 +103,7 @@ class Transfer:
 
     def prefetch(
         self, store: str, keys: Sequence[PredictedKey], origin: Origin, priority: Priority, predictor: str
-    ) -> Prediction:
+    ) -> PrefetchResult:
         """Plans reads of predicted keys, best first, and submits those that may start now."""
         prediction = self.scheduler.prefetch(store, keys, origin, self.clock.now_ns(), priority=priority, predictor=predictor)
         self.pump()

@@ -18,7 +18,7 @@ class CausalConv:
         self._name = name
         self._dilation = dilation
 
-    def start(self, state: SequenceState) -> None:
+    def init_state(self, state: SequenceState) -> None:
         """Puts an empty history into `state`."""
         taps, channels = self._taps.shape
         state.arrays[self._name] = mx.zeros(((taps - 1) * self._dilation, channels))

@@ -35,9 +35,9 @@ class GatedDeltaNet:
         self._out = joined(weights.rows("out_proj"))
         self._name = f"gdn.{layer}.recurrent"
 
-    def start(self, state: SequenceState) -> None:
+    def init_state(self, state: SequenceState) -> None:
         """Puts this block's empty state into `state`."""
-        self._conv.start(state)
+        self._conv.init_state(state)
         state.arrays[self._name] = mx.zeros((1, self._value_heads, self._value_dim, self._key_dim))
 
     def __call__(self, hidden: mx.array, state: SequenceState) -> mx.array:

@@ -38,11 +38,11 @@ class Layer:
         """Whether n-gram rows enter before this layer."""
         return self._ple is not None
 
-    def start(self, state: SequenceState) -> None:
+    def init_state(self, state: SequenceState) -> None:
         """Puts this layer's empty state into `state`."""
-        self._attention.start(state)
+        self._attention.init_state(state)
         if self._ple is not None:
-            self._ple.start(state)
+            self._ple.init_state(state)
 
     def inject_ple(self, x: mx.array, rows: mx.array, state: SequenceState) -> mx.array:
         """Adds the n-gram features of `rows [T, ple_embed_dim]` (float32, heads side by side)."""

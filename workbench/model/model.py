@@ -49,7 +49,7 @@ class Model:
             raise ValueError("this checkpoint has no MTP head")
         state = SequenceState(self.geometry, follow_mtp=follow_mtp)
         for layer in (*self.layers, *([self.mtp.layer] if self.mtp else [])):
-            layer.start(state)
+            layer.init_state(state)
         return state
 
     def row_ids(self, tokens: np.ndarray, state: SequenceState) -> dict[int, np.ndarray]:

@@ -28,9 +28,9 @@ class NgramInjection:
         )
         self._conv = CausalConv(weights.array("conv1d.weight"), f"ple.{layer}.conv", geometry.ngram_size)
 
-    def start(self, state: SequenceState) -> None:
+    def init_state(self, state: SequenceState) -> None:
         """Puts this block's empty state into `state`."""
-        self._conv.start(state)
+        self._conv.init_state(state)
 
     def __call__(self, x: mx.array, rows: mx.array, state: SequenceState) -> mx.array:
         """Wide residual `[T, C*H]` and rows `[T, E]` -> wide residual; advances the convolution by T tokens."""

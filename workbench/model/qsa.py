@@ -55,7 +55,7 @@ class IndexedAttention:
         self._index_query_norm = rms_norm(1 + weights.array("indexer.q_layernorm.weight"), eps)
         self._index_key_norm = rms_norm(1 + weights.array("indexer.k_layernorm.weight"), eps)
 
-    def start(self, state: SequenceState) -> None:
+    def init_state(self, state: SequenceState) -> None:
         """Puts this block's empty cache into `state`."""
         state.caches[self._layer] = QsaCache(self._geometry)
 

@@ -34,7 +34,7 @@ UNKNOWN_DISK = DiskRates(sparse_bytes_per_s=GB, sequential_bytes_per_s=GB, sourc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class ReadEstimate:
     """Predicted times of a tile."""
 
     macro_ns: float
@@ -129,7 +129,7 @@ class Crossover:
         self._together_ns = NS_PER_S * record_bytes / rates.sequential_bytes_per_s
         self._ahead_ns = NS_PER_S * ring_bytes / rates.sequential_bytes_per_s
 
-    def predict(self, num_tokens: int, resident: Mapping[int, np.ndarray]) -> Estimate:
+    def predict(self, num_tokens: int, resident: Mapping[int, np.ndarray]) -> ReadEstimate:
         """Times of a tile through the layers of `resident`, which tells the experts `[E]` whose records are in memory."""
         before_ns, experts_ns = self.before.of(num_tokens), self.experts.of(num_tokens)
         macro_ns = micro_ns = union = 0.0
@@ -140,7 +140,7 @@ class Crossover:
             # reads of the union start when the router has spoken, those of the layer run ahead as far as the ring holds
             micro_ns += before_ns + max(experts_ns, self._slowness["micro"] * self._read_ns(np.where(there, 0.0, chances)))
             macro_ns += before_ns + max(experts_ns, whole_ns - min(before_ns, self._ahead_ns))
-        return Estimate(macro_ns=macro_ns, micro_ns=micro_ns, union=union / len(resident))
+        return ReadEstimate(macro_ns=macro_ns, micro_ns=micro_ns, union=union / len(resident))
 
     def observe(self, layer: int, run: LayerRun, rows: np.ndarray, absent: np.ndarray) -> None:
         """A layer of a tile went so: `rows [E]` of the tile for each expert, of which `absent [E]` had to be read."""

@@ -15,7 +15,7 @@ from workbench.model.model import Model
 from workbench.model.state import LONGEST_BLOCK
 from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.forward import Done, Routed, Rows, RowsNeeded, Tap, forward
-from workbench.runtime.lane import Accept, Job, Lane, Meeting, next_ready
+from workbench.runtime.lane import Accept, Job, Lane, LockstepGroup, next_ready
 from workbench.runtime.route_log import RouteLog, RouteSink
 from workbench.schema import EventLog
 
@@ -36,7 +36,7 @@ class Group(Protocol):
 class ExpertBackend(Protocol):
     """Computes routed experts."""
 
-    def start(self, lane: Lane) -> None:
+    def begin_pass(self, lane: Lane) -> None:
         """A pass of a lane begins."""
 
     def group(self, layer: int, members: Members) -> Group:
@@ -46,7 +46,7 @@ class ExpertBackend(Protocol):
 class RowBackend(Protocol):
     """Loads n-gram rows."""
 
-    def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
+    def announce(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
         """A lane's pass will read the rows `[T, heads]` of `layer`."""
 
     def load(self, lane: Lane, layer: int) -> Loading[list[mx.array]]:
@@ -95,7 +95,7 @@ class Engine:
                     lane.routes.note(routed.layer, routed.route)
                     self._meet(lane, routed)
                 case Rows(layer, row_ids):
-                    self.rows.start(lane, layer, row_ids)
+                    self.rows.announce(lane, layer, row_ids)
                 case RowsNeeded(layer):
                     lane.job = Job([lane], self.rows.load(lane, layer), _nobody_left)
                 case Tap(layer, x):
@@ -119,9 +119,9 @@ class Engine:
         if lane.job is not None:
             lane.job.resume()
         stage = None
-        if lane.job is None and lane.stages is not None:
+        if lane.job is None and lane.forward_pass is not None:
             answer, lane.answer = lane.answer, None
-            stage = lane.stages.send(answer)
+            stage = lane.forward_pass.send(answer)
         lane.sent_ns += self.evaluation.sent_ns - sent_ns
         return stage
 
@@ -151,8 +151,8 @@ class Engine:
 
     def _meet(self, lane: Lane, routed: Routed) -> None:
         members: Members | None = [(lane, routed)]
-        if lane.meeting is not None:
-            members = lane.meeting.arrive(lane, routed)
+        if lane.lockstep is not None:
+            members = lane.lockstep.arrive(lane, routed)
         self._start_group(members)
 
     def _start_group(self, members: Members | None) -> None:
@@ -182,7 +182,7 @@ class Engine:
             raise ValueError(f"a pass of request {lane.request} is under way")
         lane.begin(tokens, phase, accept)
         self._lanes.append(lane)
-        lane.stages = forward(
+        lane.forward_pass = forward(
             self.model,
             lane.state,
             tokens,
@@ -192,7 +192,7 @@ class Engine:
             run_stage=self.evaluation.stage,
         )
         try:
-            self.experts.start(lane)
+            self.experts.begin_pass(lane)
         except BaseException:
             self._drop(lane)
             raise
@@ -202,30 +202,30 @@ class Engine:
 
         Raises the error of one of `lanes` that is no RequestFailed: a verifier's, a predictor's or a sink's.
         """
-        running = [lane for lane in lanes if lane.stages is not None]
+        running = [lane for lane in lanes if lane.forward_pass is not None]
         for lane in running:
-            while lane.stages is not None:
+            while lane.forward_pass is not None:
                 self.step()
         for lane in running:
             if lane.error is not None and not isinstance(lane.error, RequestFailed):
                 raise lane.error
 
-    def meet(self, lanes: Sequence[Lane]) -> None:
+    def join_lockstep(self, lanes: Sequence[Lane]) -> None:
         """The passes that `lanes` have just begun meet at every layer. Raises ValueError when one is a prompt's tile."""
         if any(lane.scope.num_tokens > LONGEST_BLOCK for lane in lanes):
             raise ValueError(f"only blocks of at most {LONGEST_BLOCK} tokens meet")
-        meeting = Meeting(list(lanes))
+        lockstep = LockstepGroup(list(lanes))
         for lane in lanes:
-            lane.meeting = meeting
+            lane.lockstep = lockstep
 
     def cancel(self, lane: Lane) -> None:
         """Ends the pass of a lane, at whatever stage; the state is that of the last commit. Nothing, between passes."""
-        if lane.stages is not None:
+        if lane.forward_pass is not None:
             self._drop(lane)
 
     def _commit(self, lane: Lane, logits: np.ndarray) -> None:
         accepted = lane.scope.num_tokens if lane.accept is None else lane.accept(logits)
-        if lane.stages is None:
+        if lane.forward_pass is None:
             # `accept` has cancelled the pass
             return
         routes = lane.commit(accepted, logits)
@@ -257,13 +257,13 @@ class Engine:
 
     def _leave(self, lane: Lane) -> None:
         """Ends a lane's pass; lanes that meet it, or share its job, go on."""
-        job, meeting = lane.job, lane.meeting
+        job, lockstep = lane.job, lane.lockstep
         self._lanes.remove(lane)
         lane.end()
         if job is not None:
             job.remove(lane)
-        if meeting is not None:
-            self._start_group(meeting.leave(lane))
+        if lockstep is not None:
+            self._start_group(lockstep.leave(lane))
 
     def _lane(self, request: int) -> Lane:
         return next(lane for lane in self._lanes if lane.request == request)

@@ -53,10 +53,10 @@ class StreamedExperts:
         """Most records that one demand may name."""
         return self.transfer.scheduler.pools["expert"].slots.capacity
 
-    def start(self, lane: Lane) -> None:
+    def begin_pass(self, lane: Lane) -> None:
         """A pass of a lane begins."""
         if lane.scope.phase == "prefill" and lane.scope.num_tokens > LONGEST_BLOCK:
-            lane.tile = self._prefill.start(lane.scope)
+            lane.tile = self._prefill.begin_tile(lane.scope)
         else:
             self._prefill.end()
 

@@ -64,8 +64,8 @@ class Done:
     logits: mx.array
 
 
-Stage = Rows | RowsNeeded | Tap | Routed | Done
-Stages = Generator[Stage, Any, None]
+StageRequest = Rows | RowsNeeded | Tap | Routed | Done
+ForwardPass = Generator[StageRequest, Any, None]
 """Yields stages; is sent the answers to `RowsNeeded` and `Routed`."""
 
 
@@ -83,7 +83,7 @@ def forward(
     taps: bool = False,
     dispatch: Dispatch = mx.async_eval,
     run_stage: RunStage = run_untimed,
-) -> Stages:
+) -> ForwardPass:
     """Runs `tokens [T]` through the model and advances `state`.
 
     Args:
@@ -137,7 +137,7 @@ def _run_layer(
     return run_stage("down", index, lambda: layer.combine(attended, route, values, shared))
 
 
-def draft(model: Model, state: SequenceState, wide: mx.array, next_tokens: np.ndarray) -> Stages:
+def draft(model: Model, state: SequenceState, wide: mx.array, next_tokens: np.ndarray) -> ForwardPass:
     """One MTP step on T positions: logits `[T, vocab]` of the tokens after `next_tokens`.
 
     `wide [T, hc_count * H]` is the residual behind the last layer at each position, `next_tokens [T]` the token after it.

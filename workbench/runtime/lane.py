@@ -11,7 +11,7 @@ import numpy as np
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading, Wait
 from workbench.model.state import SequenceState
-from workbench.runtime.forward import Stages
+from workbench.runtime.forward import ForwardPass
 from workbench.runtime.prefill import TilePass
 from workbench.runtime.route_log import RouteLog
 from workbench.scheduling.ticket import Demand, Scope
@@ -77,7 +77,7 @@ class Lane:
     """Of the pass under way."""
     accept: Accept | None = None
     """Says how many tokens of a block are committed; None: all."""
-    stages: Stages | None = None
+    forward_pass: ForwardPass | None = None
     """The pass under way; None between passes."""
     job: Job | None = None
     """Work that the pass waits for."""
@@ -90,7 +90,7 @@ class Lane:
     tile: TilePass | None = None
     """How the layers of a prompt's tile are read."""
     block_reads: list[_PassReads] = field(default_factory=list)
-    meeting: "Meeting | None" = None
+    lockstep: "LockstepGroup | None" = None
     """Lanes that this one meets at every layer of the pass."""
     start_ns: int = 0
     sent_ns: int = 0
@@ -132,11 +132,11 @@ class Lane:
 
     def end(self) -> None:
         """The pass is over, committed or not: nothing of it is kept but the demands that compute still reads."""
-        if self.stages is not None:
-            self.stages.close()
+        if self.forward_pass is not None:
+            self.forward_pass.close()
         if self.tile is not None:
             self.tile.close()
-        self.stages = self.job = self.meeting = self.tile = None
+        self.forward_pass = self.job = self.lockstep = self.tile = None
         self.rows.clear()
 
     def note_end(self, transfer: Transfer, log: EventLog) -> None:
@@ -169,7 +169,7 @@ class Lane:
         return found
 
 
-class Meeting:
+class LockstepGroup:
     """Lanes whose passes began together and that meet at every layer: their experts run as one."""
 
     def __init__(self, lanes: "list[Lane]") -> None:
@@ -207,6 +207,6 @@ def next_ready(lanes: "deque[Lane]") -> Lane | None:
         if lane.job is not None:
             if lane.job.is_ready:
                 return lane
-        elif lane.meeting is None or not lane.meeting.has_arrived(lane):
+        elif lane.lockstep is None or not lane.lockstep.has_arrived(lane):
             return lane
     return None

@@ -9,7 +9,7 @@ from workbench.loading.records import RecordSource
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.runtime.chunk_buffer import ChunkBuffer, LayerFeed
-from workbench.runtime.crossover import Crossover, Estimate, LayerRun
+from workbench.runtime.crossover import Crossover, LayerRun, ReadEstimate
 from workbench.runtime.flow import Feed, Flow, Work
 from workbench.runtime.memory import RecordMemory
 from workbench.runtime.union import PrefillShare, RetainedRecords, UnionFeed
@@ -43,7 +43,7 @@ class Prefill:
         self.retained = RetainedRecords(share.stay)
         self._log = log
 
-    def start(self, scope: Scope) -> "TilePass":
+    def begin_tile(self, scope: Scope) -> "TilePass":
         """Begins a tile: chooses its mode; in macro mode reads of whole layers start at once."""
         estimate = self.crossover.predict(scope.num_tokens, self._residents())
         wanted = estimate.mode if self.mode == "auto" else self.mode
@@ -79,7 +79,7 @@ class Prefill:
         if self.buffer is not None:
             self.buffer.give_back()
 
-    def _note(self, scope: Scope, now_ns: int, estimate: Estimate, *, is_macro: bool) -> None:
+    def _note(self, scope: Scope, now_ns: int, estimate: ReadEstimate, *, is_macro: bool) -> None:
         """Both predicted times, and which mode was chosen."""
         for name, predicted_ns in (("macro", estimate.macro_ns), ("micro", estimate.micro_ns)):
             self._log.add(

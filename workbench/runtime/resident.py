@@ -12,7 +12,7 @@ from workbench.errors import BadInput
 from workbench.geometry import COMPONENTS, DOWN, GATE, Geometry
 from workbench.model.experts import QuantizedMatrix, stacked_expert_forward
 from workbench.model.model import Model
-from workbench.runtime.forward import Done, Routed, Rows, RowsNeeded, Stages
+from workbench.runtime.forward import Done, ForwardPass, Routed, Rows, RowsNeeded
 from workbench.stores.tensor_names import text_name
 from workbench.units import MIB
 
@@ -46,7 +46,7 @@ class ResidentRows:
         return self._tables[layer][mx.array(row_ids)].astype(mx.float32).reshape(len(row_ids), -1)
 
 
-def run_whole(stages: Stages, experts: ResidentExperts, rows: ResidentRows) -> mx.array:
+def run_whole(stages: ForwardPass, experts: ResidentExperts, rows: ResidentRows) -> mx.array:
     """Drives one pass whose experts and rows are in memory, without an engine or its transactions: the pass's logits."""
     row_ids: dict[int, np.ndarray] = {}
     answer = None

@@ -62,7 +62,7 @@ class _Experts:
     def __init__(self, experts: WholeExperts) -> None:
         self._experts = experts
 
-    def start(self, lane: Lane) -> None:
+    def begin_pass(self, lane: Lane) -> None:
         """Everything is there."""
 
     def group(self, layer: int, members: Members) -> "_Group":
@@ -98,7 +98,7 @@ class _Rows:
     def __init__(self, rows: WholeRows) -> None:
         self._rows = rows
 
-    def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
+    def announce(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
         """A lane's pass will read the rows `[T, heads]` of `layer`."""
         lane.rows[layer] = row_ids
 

@@ -36,7 +36,7 @@ class StreamedRows:
         self._stores, self._transfer, self._source, self._memory = stores, transfer, source, memory
         self._early = early
 
-    def start(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
+    def announce(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
         """Plans the pages of the rows `[T, heads]` that `layer` will use: each once, in the order of the file.
 
         Where reads start early, submits as many as the pool holds.

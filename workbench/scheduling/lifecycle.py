@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from workbench.scheduling.pool import Pool
 from workbench.scheduling.reads import Reads
-from workbench.scheduling.ticket import Answer, Demand, Intent, Origin, PredictedKey, Priority, Ticket, TicketState
+from workbench.scheduling.ticket import Demand, Intent, Origin, PredictedKey, Priority, RequestStatus, Ticket, TicketState
 
 
 class Lifecycle:
@@ -40,7 +40,7 @@ class Lifecycle:
                 self._promote(pool, ticket, demand)
             self._pin(pool, ticket, demand)
         self._reads.enqueue(pool, misses)
-        demand.answer = Answer.QUEUED if demand.joined or misses else Answer.DONE
+        demand.status = RequestStatus.QUEUED if demand.joined or misses else RequestStatus.DONE
         pool.counters.count_demand(demand)
 
     def predict(
@@ -67,7 +67,7 @@ class Lifecycle:
         elif not ticket.demanded:
             self._hasten(ticket, priority, deadline_ns)
         if not ticket.demanded:
-            ticket.predictors.add(origin.request)
+            ticket.predicting_requests.add(origin.request)
         return ticket
 
     def _plan(
@@ -109,7 +109,7 @@ class Lifecycle:
         """Makes a ticket that a demand joins as urgent as the demand, and exact if no read was issued for the ticket yet."""
         if not ticket.demanded:
             ticket.demanded = True
-            ticket.predictors.clear()
+            ticket.predicting_requests.clear()
             ticket.intent = ticket.intent if ticket.issued else Intent.EXACT
             pool.counters.promoted += 1
         self._hasten(ticket, Priority.P0, demand.origin.deadline_ns)
@@ -139,7 +139,7 @@ class Lifecycle:
             del demand.slots[ticket.key]
             self.give_up(ticket)
 
-    def place(self, ticket: Ticket) -> bool:
+    def admit_predicted(self, ticket: Ticket) -> bool:
         """Gives a slot to a predicted ticket whose read is about to start; False while no slot is available."""
         pool = self._pools[ticket.store]
         if not pool.slots.num_available:
@@ -153,7 +153,7 @@ class Lifecycle:
         self._reads.assign_slot(ticket, slot, pool.slots.generation(slot))
         return True
 
-    def unplace(self, ticket: Ticket) -> None:
+    def withdraw_slot(self, ticket: Ticket) -> None:
         """Frees the slot of a predicted ticket that was never submitted, so that an exact key can take it."""
         if not ticket.demanded and not ticket.issued:
             self._reads.end_filling(ticket)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workbench.scheduling.slots import SlotTable
-from workbench.scheduling.ticket import NEVER_NS, Demand, Intent, Outcome, Ticket, TicketState
+from workbench.scheduling.ticket import NEVER_NS, Demand, Intent, Ticket, TicketState, Usefulness
 
 GATE_BIT, UP_BIT, DOWN_BIT = 1, 2, 4
 GATE_UP_BITS = GATE_BIT | UP_BIT
@@ -76,11 +76,11 @@ class Counters:
             case TicketState.FAILED:
                 self.failed += 1
         match ticket.outcome:
-            case Outcome.USED_ON_TIME:
+            case Usefulness.USED_ON_TIME:
                 self.used_on_time += 1
-            case Outcome.USED_LATE:
+            case Usefulness.USED_LATE:
                 self.used_late += 1
-            case Outcome.UNUSED:
+            case Usefulness.UNUSED:
                 self.unused += 1
         if ticket.issued:
             self._add_bytes(ticket)
@@ -92,7 +92,7 @@ class Counters:
             self.exact_bytes += ticket.logical_bytes
             return
         self.predicted_bytes += ticket.logical_bytes
-        if ticket.outcome in (None, Outcome.UNUSED, Outcome.FAILED):
+        if ticket.outcome in (None, Usefulness.UNUSED, Usefulness.FAILED):
             self.wasted_bytes += ticket.logical_bytes
             self.evictions_by_false_prediction += ticket.num_evicted
 
@@ -162,10 +162,10 @@ class Pool:
         if self.tickets.get(ticket.key) is ticket:
             del self.tickets[ticket.key]
         if state is TicketState.FAILED:
-            ticket.outcome = Outcome.FAILED
+            ticket.outcome = Usefulness.FAILED
         elif ticket.issued and (ticket.outcome is None or ticket.ready_ns == NEVER_NS):
             # also where compute had asked: bytes of a ticket that is given up are never used
-            ticket.outcome = Outcome.UNUSED
+            ticket.outcome = Usefulness.UNUSED
         self.counters.add(ticket)
         if self.on_final is not None:
             self.on_final(ticket)

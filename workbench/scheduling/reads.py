@@ -127,7 +127,7 @@ class Reads:
     def _may_start(self, order: Order) -> bool:
         return self.in_flight.admits(order.queue, order.priority, order.num_bytes, slots=order.ticket.slot < 0)
 
-    def start(self, order: Order, now_ns: int) -> None:
+    def begin_read(self, order: Order, now_ns: int) -> None:
         """Moves a waiting order to the reads in flight."""
         ticket, pool = order.ticket, self.pools[order.ticket.store]
         self.queue.remove(order)

@@ -16,13 +16,13 @@ from workbench.scheduling.pool import Pool
 from workbench.scheduling.reads import ReadQueue, Reads
 from workbench.scheduling.slots import Loan
 from workbench.scheduling.ticket import (
-    Answer,
     Demand,
     Order,
     Origin,
     PredictedKey,
-    Prediction,
+    PrefetchResult,
     Priority,
+    RequestStatus,
     Ticket,
     TicketState,
 )
@@ -63,7 +63,7 @@ class Scheduler:
         demand = Demand(store=store, origin=origin, generation=self.generation(origin.request))
         if not _hold(pool, demand, keys):
             pool.counters.busy += len(keys)
-            demand.answer, demand.open = Answer.BUSY, False
+            demand.status, demand.open = RequestStatus.BUSY, False
             return demand
         self._demands.setdefault(origin.request, {})[demand] = None
         if pool.slots.num_protected:
@@ -81,7 +81,7 @@ class Scheduler:
         priority: Priority,
         predictor: str = "",
         generation: int | None = None,
-    ) -> Prediction:
+    ) -> PrefetchResult:
         """Plans reads of predicted keys, best first. A key gets its slot when its read is issued.
 
         Resident keys are protected until the layer of `origin` is demanded, at most as many as the class may fill slots.
@@ -92,7 +92,7 @@ class Scheduler:
             raise ValueError("P0 is for exact demands")
         pool, current = self.pools[store], self.generation(origin.request)
         if pool.slots.num_lent or (generation is not None and generation != current):
-            return Prediction(answer=Answer.BUSY, refused=tuple(each.key for each in keys))
+            return PrefetchResult(status=RequestStatus.BUSY, refused=tuple(each.key for each in keys))
         tickets: dict[int, Ticket] = {}
         protected: list[int] = []
         refused: list[int] = []
@@ -110,8 +110,8 @@ class Scheduler:
                 refused.append(each.key)
         pool.counters.busy += len(refused)
         pool.counters.protected += len(protected)
-        return Prediction(
-            answer=Answer.BUSY if refused else Answer.QUEUED if tickets else Answer.DONE,
+        return PrefetchResult(
+            status=RequestStatus.BUSY if refused else RequestStatus.QUEUED if tickets else RequestStatus.DONE,
             tickets=tuple(tickets.values()),
             num_planned=pool.counters.predicted - num_before,
             protected=tuple(protected),
@@ -131,10 +131,10 @@ class Scheduler:
             ticket = order.ticket
             if _is_too_late(ticket, now_ns):
                 self._lives.give_up(ticket)
-            elif ticket.slot < 0 and not self._lives.place(ticket):
+            elif ticket.slot < 0 and not self._lives.admit_predicted(ticket):
                 break
             else:
-                self.reads.start(order, now_ns)
+                self.reads.begin_read(order, now_ns)
                 orders.append(order)
         return orders
 
@@ -146,7 +146,7 @@ class Scheduler:
             self.pools[order.ticket.store].counters.read_ops -= 1
             if wanted:
                 self.reads.requeue(order)
-                self._lives.unplace(order.ticket)
+                self._lives.withdraw_slot(order.ticket)
 
     def on_ready(self, number: int, *, ready_ns: int, now_ns: int) -> Ticket:
         """Publishes the bytes of order `number`, which are in its slot and checked. A stale generation publishes nothing."""
@@ -231,9 +231,9 @@ class Scheduler:
             self.release(demand)
         for pool in self.pools.values():
             pool.slots.unprotect(request)
-            for ticket in [ticket for ticket in pool.tickets.values() if request in ticket.predictors]:
-                ticket.predictors.discard(request)
-                if not ticket.predictors:
+            for ticket in [ticket for ticket in pool.tickets.values() if request in ticket.predicting_requests]:
+                ticket.predicting_requests.discard(request)
+                if not ticket.predicting_requests:
                     self._lives.give_up(ticket)
         return len(demands)
 
@@ -246,7 +246,7 @@ class Scheduler:
             ticket
             for pool in self.pools.values()
             for ticket in pool.tickets.values()
-            if ticket.predictors == {request} and not ticket.issued and _first_position(ticket) >= position
+            if ticket.predicting_requests == {request} and not ticket.issued and _first_position(ticket) >= position
         ]
         for ticket in demoted:
             self.reads.reclass(ticket, Priority.P3)

@@ -35,7 +35,7 @@ class Priority(IntEnum):
     """Background warming."""
 
 
-class Outcome(StrEnum):
+class Usefulness(StrEnum):
     """What became of the bytes of a ticket."""
 
     USED_ON_TIME = "used_on_time"
@@ -177,14 +177,14 @@ class Ticket:
     """An exact demand asked for it: it was planned as exact, or it was predicted and then promoted."""
     completion: int = -1
     """Position in the order of completions."""
-    outcome: Outcome | None = None
+    outcome: Usefulness | None = None
     cause: Exception | None = None
     num_evicted: int = 0
     """Records that had to leave for it."""
     orders: list["Order"] = field(default_factory=list, repr=False)
     """Reads of the ticket that have not completed: waiting or in flight."""
     demands: list["Demand"] = field(default_factory=list, repr=False)
-    predictors: set[int] = field(default_factory=set, repr=False)
+    predicting_requests: set[int] = field(default_factory=set, repr=False)
     """Requests that predicted it and have not cancelled; empty once it is demanded."""
 
     @property
@@ -210,7 +210,7 @@ class Ticket:
         missing = not self.has(components)
         if self.outcome is None:
             self.asked_ns = now_ns
-            self.outcome = Outcome.USED_LATE if missing else Outcome.USED_ON_TIME
+            self.outcome = Usefulness.USED_LATE if missing else Usefulness.USED_ON_TIME
         return missing
 
     def move(self, state: TicketState) -> None:
@@ -245,7 +245,7 @@ WaveSize = Literal["barrier", 1, 2, 4, "all"]
 """Fewest missing records of a demand that compute takes together as they arrive; barrier: none before all are there."""
 
 
-class Answer(StrEnum):
+class RequestStatus(StrEnum):
     """Result of a demand or a prefetch."""
 
     DONE = "done"
@@ -263,7 +263,7 @@ class Demand:
     origin: Origin
     generation: int
     """Epoch of the request when it asked."""
-    answer: Answer = Answer.DONE
+    status: RequestStatus = RequestStatus.DONE
     hits: list[int] = field(default_factory=list)
     """Keys whose bytes were all there."""
     joined: list[int] = field(default_factory=list)
@@ -323,10 +323,10 @@ class PredictedKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class PrefetchResult:
     """What became of predicted keys: tickets planned or joined, resident keys protected, keys refused."""
 
-    answer: Answer
+    status: RequestStatus
     tickets: tuple[Ticket, ...] = ()
     num_planned: int = 0
     """Tickets that are new."""

@@ -10,7 +10,7 @@ from workbench.schema import EventLog
 from workbench.schema.envelopes import Envelope
 from workbench.schema.generated import generated_passes
 from workbench.simulate.passes import blocks
-from workbench.simulate.planner import COMMITTED, PASS_COST_PER_DRAFT, Machine, plan
+from workbench.simulate.planner import COMMITTED, PASS_COST_PER_DRAFT, PlannedMachine, plan
 from workbench.simulate.stages import StageTimes
 from workbench.simulate.synthetic import FLASH_NEXT_LIKE, synthetic_routes
 from workbench.simulate.twin import Twin, TwinConfig
@@ -47,7 +47,7 @@ def session_keys(seed: int = 0) -> np.ndarray:
     return routes.astype(np.int64) + np.arange(FLASH_NEXT_LIKE.num_layers)[:, None] * FLASH_NEXT_LIKE.num_experts
 
 
-def twin_tps(machine: Machine, assumed: Assumed, keys: np.ndarray) -> float:
+def twin_tps(machine: PlannedMachine, assumed: Assumed, keys: np.ndarray) -> float:
     """Tokens/s of the twin under LRU, drafts verified in blocks."""
     committed = _between(COMMITTED[machine.mtp_depth], assumed.at)
     token_ms = _between(machine.compute_ms[::-1], assumed.at) * (1 + PASS_COST_PER_DRAFT * machine.mtp_depth)
@@ -59,7 +59,7 @@ def twin_tps(machine: Machine, assumed: Assumed, keys: np.ndarray) -> float:
     return _tps(Twin(config, stages, envelope, EventLog()).run(passes).frame())
 
 
-def beside_reports(machine: Machine, keys: np.ndarray) -> dict[str, float | str | bool]:
+def beside_reports(machine: PlannedMachine, keys: np.ndarray) -> dict[str, float | str | bool]:
     """One row of the table: report, the twin's estimate with its error, its range and whether that covers the report."""
     if machine.reported_tps is None:
         raise ValueError(f"nothing was reported of {machine.name}")
@@ -81,7 +81,7 @@ def _between(ends: tuple[float, float], at: float) -> float:
     return ends[0] ** (1 - at) * ends[1] ** at
 
 
-def _envelope(machine: Machine, gbps: float) -> Envelope:
+def _envelope(machine: PlannedMachine, gbps: float) -> Envelope:
     return Envelope(
         name=machine.name,
         device=machine.device,

@@ -47,7 +47,7 @@ OVERHEAD_GB = (6.6, 8.3)
 """Budget that is not slots: trunk, states, scratch, n-gram rows. From slotstream's 10, 20 and 24 GB budgets."""
 
 
-class Machine(Config):
+class PlannedMachine(Config):
     """What the planner must know of a machine."""
 
     name: str
@@ -73,7 +73,7 @@ class Machine(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SpeedPlan:
     """An answer."""
 
     tokens_per_s: tuple[float, float]
@@ -88,7 +88,7 @@ class Plan:
     """By what factor the middle estimate grows with each change."""
 
 
-def plan(machine: Machine) -> Plan:
+def plan(machine: PlannedMachine) -> SpeedPlan:
     """The range for a machine. Raises BadInput when its budget does not hold one token's working set."""
     slots = _slots(machine)
     best, worst = _token_ms(machine, slots[1], best=True), _token_ms(machine, slots[0], best=False)
@@ -97,7 +97,7 @@ def plan(machine: Machine) -> Plan:
     faster = machine.model_copy(update={"ssd_gbps": tuple(2 * rate for rate in machine.ssd_gbps)})
     quicker = machine.model_copy(update={"compute_ms": tuple(ms / 2 for ms in machine.compute_ms)})
     changes = {"8 GB more memory": more, "a disk twice as fast": faster, "half the compute time": quicker}
-    return Plan(
+    return SpeedPlan(
         tokens_per_s=(1000 / sum(worst), 1000 / max(best)),
         num_slots=slots,
         misses_per_token=(_misses(slots[1], best=True), _misses(slots[0], best=False)),
@@ -106,7 +106,7 @@ def plan(machine: Machine) -> Plan:
     )
 
 
-def _slots(machine: Machine) -> tuple[int, int]:
+def _slots(machine: PlannedMachine) -> tuple[int, int]:
     if machine.num_slots is not None:
         return machine.num_slots, machine.num_slots
     record_gb, total = FLASH_NEXT.record_bytes / GB, FLASH_NEXT.num_hidden_layers * FLASH_NEXT.num_experts
@@ -120,7 +120,7 @@ def _slots(machine: Machine) -> tuple[int, int]:
     return max(least, fewest), most
 
 
-def _more_slots(machine: Machine, more_gb: float) -> int | None:
+def _more_slots(machine: PlannedMachine, more_gb: float) -> int | None:
     if machine.num_slots is None:
         return None
     return machine.num_slots + int(more_gb * GB / FLASH_NEXT.record_bytes)
@@ -132,7 +132,7 @@ def _misses(num_slots: int, *, best: bool) -> float:
     return float(np.exp(np.interp(np.log(num_slots), np.log(list(MISSES_BY_SLOTS)), curve)))
 
 
-def _token_ms(machine: Machine, num_slots: int, *, best: bool) -> tuple[float, float]:
+def _token_ms(machine: PlannedMachine, num_slots: int, *, best: bool) -> tuple[float, float]:
     """Compute and reads of a committed token, milliseconds."""
     committed = COMMITTED[machine.mtp_depth][best]
     compute_ms = machine.compute_ms[0 if best else 1] * (1 + PASS_COST_PER_DRAFT * machine.mtp_depth) / committed
@@ -140,19 +140,19 @@ def _token_ms(machine: Machine, num_slots: int, *, best: bool) -> tuple[float, f
     return compute_ms, read_ms
 
 
-def _middle_ms(machine: Machine) -> tuple[float, float]:
+def _middle_ms(machine: PlannedMachine) -> tuple[float, float]:
     slots = _slots(machine)
     ends = (_token_ms(machine, slots[1], best=True), _token_ms(machine, slots[0], best=False))
     return (ends[0][0] + ends[1][0]) / 2, (ends[0][1] + ends[1][1]) / 2
 
 
-def load_machines(folder: Path) -> dict[str, Machine]:
+def load_machines(folder: Path) -> dict[str, PlannedMachine]:
     """Machines of a folder's JSON files, by name. Raises BadInput on a file that says something else."""
-    machines = [Machine.build(values) for path in sorted(folder.glob("*.json")) for values in json.loads(path.read_text())]
+    machines = [PlannedMachine.build(values) for path in sorted(folder.glob("*.json")) for values in json.loads(path.read_text())]
     return {machine.name: machine for machine in machines}
 
 
-def beside_reported(machines: Iterable[Machine]) -> list[dict[str, float | str | bool]]:
+def beside_reported(machines: Iterable[PlannedMachine]) -> list[dict[str, float | str | bool]]:
     """One row a machine with a reported figure: the planned range and whether it covers the report."""
     rows: list[dict[str, float | str | bool]] = []
     for machine in machines:

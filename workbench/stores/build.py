@@ -24,7 +24,7 @@ from workbench.stores.manifest import (
     MANIFEST_NAME,
     RESIDENT_NAME,
     FileEntry,
-    Manifest,
+    StoreManifest,
     geometry_fields,
     read_manifest,
 )
@@ -85,7 +85,7 @@ class StoreBuilder:
         """The large files, in the order they are written."""
         return [self._experts.plan, *(writer.plan for writer in self._ngrams), self._resident]
 
-    def build(self, folder: Path) -> Manifest:
+    def build(self, folder: Path) -> StoreManifest:
         """Writes the store, or what is missing of it, or nothing when it is there already."""
         if (folder / MANIFEST_NAME).exists():
             return self._check_same(folder)
@@ -108,7 +108,7 @@ class StoreBuilder:
                 f"{folder}: the disk is full ({error.strerror}); free some and run the same command: it goes on from there"
             ) from None
 
-    def _write(self, work: Workspace, advance: Callable[[int], None]) -> Manifest:
+    def _write(self, work: Workspace, advance: Callable[[int], None]) -> StoreManifest:
         files: dict[str, FileEntry] = {}
 
         def note(name: str, num_bytes: int, sha256: str) -> None:
@@ -124,7 +124,7 @@ class StoreBuilder:
         for name, content in {CHECKSUMS_NAME: self._experts.checksums(payload), **self._small_files}.items():
             work.put(name, content)
             note(name, len(content), _sha256(content))
-        return Manifest(
+        return StoreManifest(
             recipe=self._recipe,
             source=self._source.identity,
             geometry=geometry_fields(self._source.geometry),
@@ -133,7 +133,7 @@ class StoreBuilder:
             files=files,
         )
 
-    def _check_same(self, folder: Path) -> Manifest:
+    def _check_same(self, folder: Path) -> StoreManifest:
         manifest = read_manifest(folder)
         config = manifest.files.get(CONFIG_NAME)
         same = manifest.recipe == self._recipe and manifest.source == self._source.identity

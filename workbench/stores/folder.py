@@ -12,8 +12,8 @@ from workbench.stores.manifest import (
     EXPERTS_NAME,
     RESIDENT_NAME,
     ExpertEntry,
-    Manifest,
     NgramEntry,
+    StoreManifest,
     geometry_fields,
     ngrams_name,
     read_manifest,
@@ -31,7 +31,7 @@ class Store:
 
     folder: Path
     geometry: Geometry
-    manifest: Manifest
+    manifest: StoreManifest
     experts: ExpertStore
     ngrams: dict[int, PleStore]
     """By zero-based layer index."""
@@ -69,13 +69,13 @@ def open_store(folder: Path) -> Store:
     return Store(folder=folder, geometry=geometry, manifest=manifest, experts=experts, ngrams=ngrams)
 
 
-def check_digest(folder: Path, manifest: Manifest, name: str, digest: str) -> None:
+def check_digest(folder: Path, manifest: StoreManifest, name: str, digest: str) -> None:
     """Refuses a file whose digest is not the manifest's."""
     if digest != manifest.files[name].sha256:
         raise BadInput(f"{folder / name}: its digest is not the manifest's (damaged: pack again)")
 
 
-def _check_experts(folder: Path, manifest: Manifest, experts: ExpertStore) -> None:
+def _check_experts(folder: Path, manifest: StoreManifest, experts: ExpertStore) -> None:
     codec, header = experts.codec, experts.header
     found = ExpertEntry(
         storage_format=header.storage_format,
@@ -93,7 +93,7 @@ def _check_experts(folder: Path, manifest: Manifest, experts: ExpertStore) -> No
         raise BadInput(f"{folder}: {EXPERTS_NAME} is not the store its manifest describes (damaged: pack again)")
 
 
-def _open_ngrams(folder: Path, manifest: Manifest, geometry: Geometry, entry: NgramEntry) -> PleStore:
+def _open_ngrams(folder: Path, manifest: StoreManifest, geometry: Geometry, entry: NgramEntry) -> PleStore:
     name = ngrams_name(entry.layer)
     store = PleStore.open(folder / name)
     check_digest(folder, manifest, name, store.digest)

@@ -79,7 +79,7 @@ class NgramEntry(Config):
     """Rows, padding included."""
 
 
-class Manifest(Config):
+class StoreManifest(Config):
     """Content of `manifest.json`. No times and no paths: the same source and recipe give the same bytes."""
 
     version: Literal[1] = 1
@@ -113,7 +113,7 @@ def geometry_fields(geometry: Geometry) -> dict[str, Any]:
     return fields
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> StoreManifest:
     """The manifest of a store folder, its paths and sizes checked. Raises BadInput, or UnmetPrerequisite when there is none."""
     path = folder / MANIFEST_NAME
     if not folder.is_dir() or not path.exists():
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest:
     _check_regular(path, path.name, _MAX_MANIFEST_BYTES)
     try:
         content = json.loads(path.read_bytes())
-        manifest = Manifest.model_validate(content)
+        manifest = StoreManifest.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part)[:40] for part in first["loc"]) or "document"

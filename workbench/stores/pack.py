@@ -6,10 +6,10 @@ from workbench.geometry import Codec
 from workbench.progress import progress
 from workbench.stores.build import BuildSettings, StoreBuilder
 from workbench.stores.checkpoint import Checkpoint
-from workbench.stores.manifest import Manifest
+from workbench.stores.manifest import StoreManifest
 
 
-def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings(), codec: Codec | None = None) -> Manifest:  # noqa: B008
+def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings(), codec: Codec | None = None) -> StoreManifest:  # noqa: B008
     """Packs a checkpoint folder into `out`, layer by layer; takes up what an interrupted run left.
 
     Args:

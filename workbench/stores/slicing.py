@@ -17,7 +17,7 @@ from workbench.geometry import Codec, Geometry, slice_config
 from workbench.paths import bundled_model
 from workbench.stores.build import BuildSettings, StoreBuilder
 from workbench.stores.checkpoint import TOKENIZER_NAMES
-from workbench.stores.manifest import Manifest, SourceIdentity
+from workbench.stores.manifest import SourceIdentity, StoreManifest
 from workbench.stores.random_weights import random_affine, random_bytes, uniform_bf16
 from workbench.stores.safetensors_file import TensorInfo
 from workbench.stores.source import Matrices
@@ -102,7 +102,7 @@ class SliceSource:
         return np.full(size, tensor.start == "ones", "<f4")
 
 
-def make_slice(out: Path, *, num_layers: int = 4, seed: int = 0, settings: BuildSettings = BuildSettings()) -> Manifest:  # noqa: B008
+def make_slice(out: Path, *, num_layers: int = 4, seed: int = 0, settings: BuildSettings = BuildSettings()) -> StoreManifest:  # noqa: B008
     """Writes the store of profile `slice` into `out`; takes up what an interrupted run left."""
     source = SliceSource(slice_config(num_layers), seed)
     command: dict[str, str | int] = {"command": "slice", "layers": num_layers, "seed": seed}

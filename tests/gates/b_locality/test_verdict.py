@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench.analysis.bootstrap import Estimate
+from workbench.analysis.bootstrap import Interval
 from workbench.gates.b_locality import LocalityConfig
 from workbench.gates.b_locality.measures import Measures
 from workbench.gates.b_locality.verdict import conditions_of, criteria_of, limits_of
@@ -16,7 +16,7 @@ from workbench.schema import Outcome
 
 def measures(*, miss=(0.5, 0.45, 0.55), union=(0.8, 0.79, 0.81), acceptance=(0.6, 0.59, 0.61)):
     made = {"acceptance": pl.DataFrame({"block": [5], "acceptance_needed": [0.6]})}
-    ends = [Estimate(value=np.array(v), low=np.array(lo), high=np.array(hi)) for v, lo, hi in (miss, miss, union, acceptance)]
+    ends = [Interval(value=np.array(v), low=np.array(lo), high=np.array(hi)) for v, lo, hi in (miss, miss, union, acceptance)]
     return Measures(
         miss_ratio=ends[0],
         miss_ratio_popularity=ends[1],

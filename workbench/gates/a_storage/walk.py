@@ -36,7 +36,7 @@ _MEASURE = {RECORD: "bandwidth_gbps", PAGE: "reads_per_s"}
 """Column that a reader is chosen by, for the read size of each class."""
 
 
-class Plan(Protocol):
+class ReadPlan(Protocol):
     """Settings of the gate that the walk uses."""
 
     @property
@@ -77,7 +77,7 @@ class Choices:
 class Walk:
     """Runs phases on a probe and keeps their rows; after `end_s` (monotonic) a phase makes no further rounds."""
 
-    plan: Plan
+    plan: ReadPlan
     probe: Probe
     readers: Sequence[str]
     end_s: float

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from workbench.analysis.bootstrap import Estimate
+from workbench.analysis.bootstrap import Interval
 from workbench.analysis.routes import Routes, routes_of
 from workbench.errors import BadInput
 from workbench.experiments.simulation import LoadedRoutes
@@ -36,7 +36,7 @@ def _summary(measures: Measures) -> str:
     )
 
 
-def _range(estimate: Estimate) -> str:
+def _range(estimate: Interval) -> str:
     return f"{float(estimate.value):.2f} ({float(estimate.low):.2f} to {float(estimate.high):.2f})"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from workbench.analysis import locality_tables as tables
-from workbench.analysis.bootstrap import Estimate, Resampler
+from workbench.analysis.bootstrap import Interval, Resampler
 from workbench.analysis.draws import drawn_union, popularity_draws, uniform_draws, uniform_usage
 from workbench.analysis.locality import LocalitySums, locality_sums
 from workbench.analysis.misses import belady_gap, by_step, miss_curve, miss_ratio
@@ -22,13 +22,13 @@ MEASURED, UNIFORM, POPULARITY = "measured", "uniform draws", "popularity draws"
 class Measures:
     """Ratios that the clauses turn on, and every table."""
 
-    miss_ratio: Estimate
+    miss_ratio: Interval
     """LFRU's misses, routes / uniform draws, at the capacity of B.locality."""
-    miss_ratio_popularity: Estimate
+    miss_ratio_popularity: Interval
     """LFRU's misses, routes / draws by measured popularity: the gain from order in time beyond skew."""
-    union_ratio: Estimate
+    union_ratio: Interval
     """Distinct experts of 4 tokens, routes / uniform draws."""
-    acceptance: Estimate
+    acceptance: Interval
     """The smallest acceptance needed over the block sizes."""
     tables: Mapping[str, pl.DataFrame]
     """By name: overlap, unions, acceptance, break_even, unique, reuse, reuse_within, skew, misses, belady_gap, slot_value."""
@@ -82,10 +82,10 @@ def _tables(routes: Routes, sums: LocalitySums, resampler: Resampler) -> dict[st
     }
 
 
-def _union_ratio(routes: Routes, sums: LocalitySums, resampler: Resampler) -> Estimate:
+def _union_ratio(routes: Routes, sums: LocalitySums, resampler: Resampler) -> Interval:
     union = tables.mean_union(sums, 4, resampler)
     drawn = drawn_union(uniform_usage(1, routes.num_experts, routes.top_k), 4).item()
-    return Estimate(value=union.value / drawn, low=union.low / drawn, high=union.high / drawn)
+    return Interval(value=union.value / drawn, low=union.low / drawn, high=union.high / drawn)
 
 
 def _metrics(made: Mapping[str, pl.DataFrame], sums: LocalitySums, at_fraction: float) -> dict[str, float]:

@@ -9,7 +9,7 @@ from workbench.schema import Criterion
 
 
 class Estimated(Protocol):
-    """A value with the ends of its interval: an `Interval`, a `Median`, an `Estimate`."""
+    """A value with the ends of its interval: an `Interval`, a `Median`, a `RatioEstimate`."""
 
     @property
     def value(self) -> Any:
