@@ -1,1 +1,1 @@
-"""The torch side. It meets `workbench` only in files and imports of it no more than `schema`, `geometry` and `units`."""
+"""The torch side: exchanges only files with `workbench`, and imports only `schema`, `geometry` and `units` of it."""

@@ -1,6 +1,6 @@
 """transformers' unmodified Qwen4Exp class as the reference, and random checkpoints to compare on.
 
-Pure torch: MLX-quantised experts are unpacked here, by the format's definition and not by MLX.
+Pure torch: MLX-quantised experts are unpacked by the definition of the format, without MLX.
 """
 
 import json
@@ -21,7 +21,8 @@ _NOT_OF_THE_CONFIG = {"quantization", "architectures", "dtype", "transformers_ve
 def unpack_affine(words: torch.Tensor, scales: torch.Tensor, biases: torch.Tensor, bits: int, group_size: int) -> torch.Tensor:
     """Float32 weights `[..., output, input]` of an MLX affine matrix: `scale * q + bias`, lowest bits of a word first.
 
-    Bits must divide 32.
+    `words`: uint32 `[..., output, input * bits / 32]`; `scales` and `biases`: `[..., output, input / group_size]`. `bits` must
+    divide 32.
     """
     unsigned = words.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
     quanta = torch.stack([(unsigned >> shift) & (2**bits - 1) for shift in range(0, 32, bits)], dim=-1).flatten(-2)
@@ -41,7 +42,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Any], Tensors]:
 
 
 def _joined_tables(stored: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Everything but routed experts, split n-gram tables made whole."""
+    """All tensors except routed experts, with split n-gram tables concatenated."""
     for name, tensor in stored.items():
         if ".mlp.switch_mlp." in name or ".mlp.experts." in name:
             continue
@@ -93,15 +94,15 @@ def write_random_checkpoint(
     split_tables: bool = False,
     seed: int = 0,
 ) -> None:
-    """A checkpoint of random weights with an MTP head, such as a trained one would be stored.
+    """Writes a checkpoint of random weights with an MTP head, in the file layout of a trained checkpoint.
 
     Args:
-        folder: made if need be.
+        folder: created if missing.
         config: arguments of `Qwen4ExpTextConfig`; `quantization` (bits, group size) where the layout needs it.
         layout: `quantised` (MLX affine `switch_mlp`), `fused` (bf16 `experts.gate_up_proj`) or `single` (bf16, expert by expert).
-        num_shards: 1 writes one file, more an index beside them.
+        num_shards: number of safetensors files; with more than one, an index is written too.
         split_tables: store n-gram tables in `split_ngram_parts` parts.
-        seed: of every weight.
+        seed: seed of all weights.
     """
     generator = torch.Generator().manual_seed(seed)
     tensors: Tensors = {}
@@ -113,7 +114,7 @@ def write_random_checkpoint(
 
 
 def _shapes(config: Mapping[str, Any]) -> Tensors:
-    """Every tensor of the class, and of the MTP head: one QSA layer more, a mixer, two projections and two norms."""
+    """All tensors of the class, and of the MTP head: one further QSA layer, a mixer, two projections and two norms."""
     values = {name: value for name, value in config.items() if name not in _NOT_OF_THE_CONFIG}
     tensors = dict(Qwen4ExpForCausalLM(Qwen4ExpTextConfig(**values)).state_dict())
     indexed = next(name.partition(".self_attn.")[0] for name in tensors if ".self_attn." in name)
@@ -128,7 +129,7 @@ def _shapes(config: Mapping[str, Any]) -> Tensors:
 
 
 def _random(name: str, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Values in the range of a trained model's, so that gates, routers and the indexer are neither flat nor saturated."""
+    """Random values in a trained model's range, so that gates, routers and the indexer are neither flat nor saturated."""
     if not like.is_floating_point():
         return like
     noise = torch.randn(like.shape, generator=generator)
@@ -179,7 +180,7 @@ def _stored_experts(
 
 
 def _random_affine(shape: torch.Size, codec: Mapping[str, int], generator: torch.Generator) -> Tensors:
-    """Any words with scales and biases that centre them: a quantiser isn't needed to have quantised weights."""
+    """Random quantised words with scales and biases that centre the weights around 0; no quantiser is needed."""
     experts, output_size, input_size = shape
     bits, groups = codec["bits"], input_size // codec["group_size"]
     words = torch.randint(-(2**31), 2**31, (experts, output_size, input_size * bits // 32), generator=generator)

@@ -93,9 +93,9 @@ def test_figures_follow_from_the_geometry():
     on_disk = [shapes.num_expert_layers * shapes.num_experts * shapes.record_bytes for shapes in columns]
     rows = {
         "record (one expert's gate, up and down)": [f["record_bytes"] for f in figures],
-        "records a token": [f["records_per_token"] for f in figures],
-        "routed bytes a token, nothing cached": [f["routed_bytes_per_token"] for f in figures],
-        "n-gram rows a token": [f["ple_rows_per_token"] for f in figures],
+        "records per token": [f["records_per_token"] for f in figures],
+        "routed bytes per token, nothing cached": [f["routed_bytes_per_token"] for f in figures],
+        "n-gram rows per token": [f["ple_rows_per_token"] for f in figures],
         "all routed records on disk": on_disk,
     }
     assert table[2:] == [f"| {name} | {' | '.join(f'{value:,}' for value in values)} |" for name, values in rows.items()]

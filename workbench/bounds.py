@@ -7,17 +7,17 @@ from workbench.geometry import Geometry
 
 
 def ideal_routed_bytes_per_token(geometry: Geometry, bits: int) -> int:
-    """Routed payload of a token at `bits` a weight and nothing else (no scales, no padding)."""
+    """Routed bytes per token at `bits` per weight, without scales and padding."""
     return geometry.routed_parameter_uses_per_token * bits // 8
 
 
 def bandwidth_bound_tps(bytes_per_token: float, bandwidth_bytes_per_s: float) -> float:
-    """Tokens/s when bytes alone bind: `bandwidth / bytes a token` (infinite when a token reads nothing)."""
+    """Tokens/s when only bandwidth limits: `bandwidth / bytes per token` (infinite when a token reads nothing)."""
     return bandwidth_bytes_per_s / bytes_per_token if bytes_per_token > 0 else float("inf")
 
 
 def union_break_even(tau: float, num_experts_per_tok: int) -> float:
-    """Largest union `U_B` that does not raise routed bytes per committed token: `top_k * tau` (AFN-019, H7)."""
+    """Largest union `U_B` of a verified block that does not raise routed bytes per committed token: `top_k * tau`."""
     return num_experts_per_tok * tau
 
 
@@ -44,7 +44,7 @@ class LayerCost:
     shared_ns: float
     """Compute that needs no routed bytes (the shared expert): it can fill the wait for the first read."""
     hits_ns: float
-    """Compute of those routed experts that are resident: it can fill that wait too."""
+    """Compute of the routed experts that are resident: it can fill the wait for the first read, too."""
     experts_ns: float
     """Compute of all routed experts of the layer."""
     last_expert_ns: float

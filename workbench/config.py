@@ -29,12 +29,12 @@ class Config(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_toml(self) -> str:
-        """The whole configuration as TOML; `None` is written as absence."""
+        """The whole configuration as TOML; settings that are None are left out."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     @classmethod
     def build(cls, values: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> Self:
-        """From a mapping and `a.b=value` settings laid over it. Raises ConfigError with one line per problem."""
+        """A configuration from a mapping, overridden by `a.b=value` settings. Raises ConfigError that names every problem."""
         try:
             return cls.model_validate(_over_defaults(cls, with_settings(values or {}, settings)))
         except ValidationError as error:
@@ -42,12 +42,12 @@ class Config(BaseModel):
 
     @classmethod
     def from_toml(cls, path: Path, settings: Iterable[str] = ()) -> Self:
-        """From a TOML file. Raises ConfigError when the file is missing or is not TOML."""
+        """A configuration from a TOML file, overridden by settings. Raises ConfigError, also when the file can't be read."""
         return cls.build(read_toml(path), settings)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file. Raises ConfigError when it is missing or is not TOML."""
+    """The tables of a TOML file. Raises ConfigError when the file can't be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
@@ -57,7 +57,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def overlay(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with those of `over` laid on top, table by table; None in `over` means nothing is said."""
+    """`values` overridden by `over`, table by table; None in `over` leaves a value unchanged."""
     merged = dict(values)
     for key, value in over.items():
         if isinstance(value, Mapping):
@@ -68,7 +68,7 @@ def overlay(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """A copy of nested `values` with `a.b=value` settings laid over it. Raises ConfigError on what is not a setting."""
+    """A copy of nested `values`, overridden by `a.b=value` settings. Raises ConfigError on a malformed setting."""
     merged: dict[str, Any] = json.loads(json.dumps(values))
     for setting in settings:
         _apply(merged, setting)
@@ -76,7 +76,7 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[st
 
 
 def _over_defaults(model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
-    """A table that is given in part lies over the field's own default, not over the defaults of its class."""
+    """Completes a table that is given in part from the field's own default, not from the defaults of its class."""
     for name, field in model.model_fields.items():
         if isinstance(field.default, BaseModel) and isinstance(values.get(name), dict):
             values[name] = overlay(field.default.model_dump(mode="json"), values[name])

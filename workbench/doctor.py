@@ -1,4 +1,4 @@
-"""What this machine can do: one finding a check, each with the command that mends it. Checks try the thing itself."""
+"""Checks of this machine: one finding per check, with the command that fixes it. Each check tries the operation itself."""
 
 import ast
 import importlib.metadata
@@ -27,7 +27,7 @@ from workbench.units import GIB, MIB, PAGE_BYTES, format_bytes
 
 _OLDEST_PYTHON = (3, 11)
 _LEAST_DISK_BYTES, _AMPLE_DISK_BYTES = 1 * GIB, 12 * GIB
-"""The mini store and its results; the slice store and Gate A's probe file besides."""
+"""Free disk for the mini store and its results; free disk for the slice store and Gate A's probe file as well."""
 _LEAST_MEMORY_BYTES = 2 * GIB
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors", "jupyterlab", "transformers")
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -35,7 +35,7 @@ _SET_UP = "make .venv/.develop"
 
 
 class Level(StrEnum):
-    """How a check came out."""
+    """Outcome of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -44,7 +44,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One check's answer; `fix` is what to type, empty where nothing is missing."""
+    """Result of one check; `fix` is the command to type, empty when nothing is missing."""
 
     check: str
     level: Level
@@ -53,12 +53,12 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Runs every check; one that breaks is itself a failure, never an exception."""
+    """Runs every check; a check that raises is reported as a failure."""
     return [_safely(name, check) for name, check in _CHECKS.items()]
 
 
 def unproven(tests: Path) -> list[str]:
-    """Claims of tests marked `apple`: they run on a Mac alone, so nothing here has shown them."""
+    """Claims of the tests marked `apple`, which only a Mac runs: on other machines they are unproven."""
     claims = []
     for path in sorted(tests.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -103,8 +103,8 @@ def _mlx() -> tuple[Level, str, str]:
     error = float(mx.abs(product - expected).max())
     backend = "Metal" if mx.metal.is_available() else "CUDA" if mx.cuda.is_available() else "CPU"
     if error > 1e-3:
-        return Level.FAIL, f"{backend}: a quantised product is off by {error:.2g}", _SET_UP
-    return Level.OK, f"{backend}, a quantised product is right", ""
+        return Level.FAIL, f"{backend}: a quantised matrix product is off by {error:.2g}", _SET_UP
+    return Level.OK, f"{backend}, a quantised matrix product is right", ""
 
 
 def _metal() -> tuple[Level, str, str]:
@@ -153,13 +153,13 @@ def _uncached_reads() -> tuple[Level, str, str]:
 
 def _huge_pages() -> tuple[Level, str, str]:
     if sys.platform != "linux":
-        return Level.OK, "Linux's; nothing is asked of other systems", ""
+        return Level.OK, "checked on Linux only", ""
     memory = aligned_buffer(4 * MIB)
     memory[:] = 1
     if huge_page_bytes(memory.ctypes.data, len(memory)):
-        return Level.OK, "slots of records lie on pages of 2 MiB", ""
+        return Level.OK, "record slots are on pages of 2 MiB", ""
     mend = f"echo madvise | sudo tee {_HUGE_PAGES}"
-    return Level.WARN, "none here; large uncached reads may reach half their rate", mend
+    return Level.WARN, "not available; large uncached reads may run at half their rate", mend
 
 
 def _disk() -> tuple[Level, str, str]:
@@ -239,7 +239,11 @@ def _runs() -> tuple[Level, str, str]:
     for run in list_runs(paths.runs_folder()):
         by_status[run.status].append(run.path)
     if running := by_status[Status.RUNNING]:
-        return Level.WARN, f"{len(running)} running now, the last {running[-1]}: times taken beside it are worthless", "wait"
+        return (
+            Level.WARN,
+            f"{len(running)} running now, the last {running[-1]}: other measurements are disturbed meanwhile",
+            "wait",
+        )
     if left := by_status[Status.ABANDONED]:
         return Level.WARN, f"{len(left)} never finished, the last {left[-1]}", f"rm -r {left[-1]}"
     return Level.OK, f"{sum(map(len, by_status.values()))} results, none left running", ""

@@ -1,4 +1,4 @@
-"""Errors that people cause and can mend: one clear line each (what, where, what to do), an exit status, no traceback."""
+"""Errors that users cause and can fix: one clear line each (what, where, what to do), an exit status, no traceback."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -17,6 +17,6 @@ class UnmetPrerequisite(RuntimeError):
 
 
 def did_you_mean(word: str, known: Iterable[str], *, lead: str = "", otherwise: str = "") -> str:
-    """`lead` and a question with the name in `known` that is nearest to `word`; `otherwise` where none is near."""
+    """`lead` and "did you mean NAME?" with the name in `known` closest to `word`; `otherwise` if no name is close."""
     near = get_close_matches(word, list(known), n=1)
     return f"{lead}did you mean {near[0]}?" if near else otherwise

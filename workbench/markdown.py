@@ -18,7 +18,7 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """Integers with thousands separators, floats with four significant digits, nothing as a dash."""
+    """A cell as text: integers with thousands separators, floats with four significant digits, None as a dash."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Where things lie: one root for data, stores and results, the same from a shell, a notebook or a test."""
+"""Paths of data, stores and results: one root, the same from a shell, a notebook or a test."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,17 @@ PROFILES = ("mini", "slice", "flash-next")
 
 
 def home() -> Path:
-    """`WORKBENCH_HOME` where it is set, else the folder of the checkout."""
+    """`WORKBENCH_HOME` if it is set, else the folder of the checkout."""
     return Path(os.environ.get("WORKBENCH_HOME") or Path(__file__).parent.parent).resolve()
 
 
 def runs_folder() -> Path:
-    """Result folders and MLflow's store: `WORKBENCH_RUNS` where it is set, else `runs` in the home folder."""
+    """Folder of result folders and MLflow's store: `WORKBENCH_RUNS` if it is set, else `runs` in the home folder."""
     return Path(os.environ.get("WORKBENCH_RUNS") or home() / "runs").resolve()
 
 
 def data_folder() -> Path:
-    """What the project bundles: the model, prompts, envelopes."""
+    """Folder of the bundled data: the model, prompts, envelopes, machines."""
     return Path(__file__).parent.parent.resolve() / "data"
 
 
@@ -34,14 +34,14 @@ def bundled_model() -> Path:
 
 
 def store_folder(profile: str) -> Path:
-    """The packed store of a profile; `WORKBENCH_STORE` names that of `flash-next` (or any other). Not tracked."""
+    """Folder of a profile's packed store; `WORKBENCH_STORE`, if set, is used for any profile. Raises BadInput on others."""
     if profile not in PROFILES:
         raise BadInput(f"no such profile: {profile!r} (one of {', '.join(PROFILES)})")
     return Path(os.environ.get("WORKBENCH_STORE") or home() / "data" / "stores" / profile)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a whole file or, on a full disk or when killed, leaves what was there. Raises OSError."""
+    """Writes a whole file or, on a full disk or when killed, leaves the earlier file. Raises OSError."""
     part = path.with_name(path.name + ".part")
     try:
         part.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Classes of one's own in place of a bundled one: `file.py:Class` in a setting, with the file's digest in the configuration."""
+"""Plug-in classes in place of bundled ones: `file.py:Class` in a setting, with the file's digest in the configuration."""
 
 import hashlib
 import sys
@@ -15,7 +15,7 @@ _DIGEST = "@sha256:"
 
 
 def is_plugin(name: str) -> bool:
-    """Whether a setting names a class in a file, and not a bundled one."""
+    """True when a setting names a class in a file, not a bundled one."""
     return ".py:" in name or name.endswith(".py")
 
 
@@ -59,7 +59,7 @@ def load_class(spec: str, base: type) -> Any:
 
 
 def _parts(spec: str) -> tuple[Path, str, str]:
-    """File, class and digest (or nothing)."""
+    """File, class and digest (empty: none) of `file.py:Class@sha256:...`. Raises BadInput without a class."""
     place, _, digest = spec.partition(_DIGEST)
     file, _, name = place.rpartition(":")
     if not name.isidentifier():

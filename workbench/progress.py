@@ -18,7 +18,7 @@ def say(line: str) -> None:
 def progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Yields `advance(n)`; shows a bar on a terminal and one plain line at most every ten seconds elsewhere.
 
-    tqdm.auto and rich both become lost widgets in headless notebooks, hence plain lines there.
+    tqdm.auto and rich show empty widgets in headless notebooks, hence plain lines there.
     """
     with (_rich_bar if sys.stderr.isatty() else _plain_lines)(label, total) as advance:
         yield advance

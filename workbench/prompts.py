@@ -15,16 +15,16 @@ MANIFEST_VERSION = 1
 
 
 class Prompt(Config):
-    """One text to continue, with where it comes from."""
+    """One prompt with its provenance."""
 
     id: str
     """Family and number, e.g. `python-03`."""
     family: str
     """python, rust, documentation ..."""
     split: Literal["train", "held_out"]
-    """Whether predictors may learn from its continuation."""
+    """`train`: predictors may learn from the prompt's continuation."""
     source: str
-    """Package or work that it was taken from."""
+    """Package or work that the text was taken from."""
     version: str
     """Version of that package."""
     licence: str
@@ -34,7 +34,7 @@ class Prompt(Config):
     num_tokens: int
     """Tokens by the bundled model's tokenizer."""
     trained_on: bool | None
-    """Whether the bundled model was trained on it; null where unknown."""
+    """Whether the bundled model was trained on the text; null: unknown."""
     text: str
     """The prompt itself."""
 
@@ -43,7 +43,7 @@ _PROMPT = TypeAdapter(Prompt)
 
 
 def load_prompts(folder: Path, family: str | None = None, split: str | None = None) -> tuple[Prompt, ...]:
-    """Prompts of `folder` in the order of its manifest, of one family or split where asked.
+    """Prompts of `folder` in the order of its manifest, optionally of one family or split only.
 
     Raises BadInput on a missing folder, another manifest version, a wrong checksum, a line that is no prompt, or a family
     or split that no prompt has.

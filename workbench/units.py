@@ -1,4 +1,4 @@
-"""Units in words: bytes are integers, binary and decimal prefixes are never mixed, times are int64 nanoseconds."""
+"""Units: bytes are integers, binary and decimal prefixes are never mixed, times are int64 nanoseconds."""
 
 import re
 

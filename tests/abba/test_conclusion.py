@@ -101,7 +101,7 @@ def test_spoiled_cohorts_are_shown_and_not_counted():
     result = end(series(1.1, 4, spoiled=2))
     assert result.metrics["effect/cohorts_valid"] == 4
     assert result.metrics["effect/cohorts_run"] == 6
-    assert any("swapped_out 2" in line for line in result.verdict.conditions)
+    assert any("swapped_out in 2" in line for line in result.verdict.conditions)
     assert [row["counts"] for row in result.tables["cohorts"]] == [True] * 4 + [False] * 2
     assert "4,096 bytes" in result.tables["cohorts"][5]["reasons"]
     nothing = end(series(1.1, 0, spoiled=1))
@@ -130,10 +130,10 @@ def test_much_drift_says_what_would_help():
 
 def test_no_gain_is_told_without_the_bytes_it_costs():
     assert "bytes" not in end(series(1.1)).verdict.summary
-    assert "while demand and wasted bytes a token rise by 20.0%" in end(series(1.1, bytes_b=120.0)).verdict.summary
+    assert "while demand and wasted bytes per token rise by 20.0%" in end(series(1.1, bytes_b=120.0)).verdict.summary
     assert "B is to be preferred" not in end(series(1.1, bytes_b=80.0)).verdict.summary
     within_noise = end(series(1.005, bytes_b=80.0)).verdict
-    assert within_noise.summary.endswith("20.0% fewer demand and wasted bytes a token, for which B is to be preferred")
+    assert within_noise.summary.endswith("20.0% fewer demand and wasted bytes per token, for which B is to be preferred")
 
 
 def test_conditions_say_what_the_verdict_rests_on():
@@ -141,7 +141,7 @@ def test_conditions_say_what_the_verdict_rests_on():
     assert conditions[0] == "profile mini, cache state cold_store"
     assert "emulated: no physical verdict" in conditions
     assert any(line.startswith("virtual machine") for line in conditions)
-    assert "this machine does not tell its power source, power mode, thermal state" in conditions
+    assert "this machine does not report its power source, power mode, thermal state" in conditions
 
 
 def test_the_conclusion_depends_on_the_records_alone():

@@ -54,7 +54,7 @@ def test_a_cohort_keeps_its_arms_and_discards_its_warm_ups(tmp_path, configure, 
     assert not list(folder.path.rglob("warm-up*"))
     assert [run.path for run in list_runs(tmp_path)] == [folder.path], "arms are children, not runs of their own"
     assert "at least" in notes[0]
-    assert "ends the series" in notes[-1]
+    assert "the series ends here" in notes[-1]
 
 
 def test_configuration_and_plans_lie_there_before_the_first_arm(tmp_path, configure, quiet):

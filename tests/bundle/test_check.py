@@ -56,7 +56,7 @@ def test_an_untouched_comparison_passes(bundles):
     assert of(checks, State.FAILED) == {}
     passed = of(checks, State.OK)
     assert passed["verdict"] == "fail (abba.worse)"
-    assert passed["cohorts"] == "4 of 4 count"
+    assert passed["cohorts"] == "4 of 4 are valid"
     assert "cohort 4 arm 4A: metrics" in passed
     assert "page cache, power and thermal readings" in of(checks, State.NOT_CHECKED)
 

@@ -72,7 +72,7 @@ def test_without_fio_our_readers_are_measured_alone(command, capsys):
     command(*QUICK)
     told = capsys.readouterr()
     assert "**Records, uncached (physical)**" in told.out
-    assert "**Pages of 4 KiB in one batch, so many at the disk (physical)**" in told.out
+    assert "**Pages of 4 KiB in one batch, `depth` in flight (physical)**" in told.out
     assert "removed afterwards" in told.err
 
 

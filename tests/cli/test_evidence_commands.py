@@ -74,7 +74,7 @@ def test_a_comparison_exits_by_its_verdict(command, capsys, store, arms, base, r
     told = capsys.readouterr()
     assert f"**{word}**" in told.out
     assert "e2e/decode_tps, physical, B: runtime.policy=lru" in told.out
-    assert "cohort 4 counts; that ends the series" in told.err
+    assert "cohort 4 is valid; the series ends here" in told.err
 
 
 def test_what_is_left_open_is_settled_before_the_first_arm(command, capsys, store, arms, base):
@@ -133,7 +133,7 @@ def test_verdicts_hides_superseded_ones_unless_asked(command, capsys, store, arm
     command("verdicts")
     told = capsys.readouterr()
     assert told.out.count("abba.indicative") == 1
-    assert "1 superseded ones are not shown" in told.err
+    assert "superseded verdicts that are not shown: 1" in told.err
     command("verdicts", "--all", "--json")
     rows = json.loads(capsys.readouterr().out)["verdicts"]
     assert [row["superseded by"] is None for row in rows] == [True, False]
@@ -172,7 +172,7 @@ def test_runs_are_found_by_any_of_their_names(command, runs):
     first, second = (RunFolder.create(runs, "other", Plan(), profile="mini", evidence=Evidence.TRACE) for _ in range(2))
     for name in (str(first.path), first.path.name, f"other/{first.path.name}"):
         assert evidence.find_run(name).path == first.path
-    with pytest.raises(BadInput, match="2 begin so"):
+    with pytest.raises(BadInput, match="2 runs match"):
         evidence.find_run(first.path.name[:8])
     with pytest.raises(BadInput, match="no such run"):
         evidence.find_run("nothing")

@@ -42,7 +42,7 @@ def test_the_twin_decides_what_the_live_run_decided(mini_store, tmp_path):
 
 
 def test_what_the_twin_does_not_imitate_is_refused(mini_store, tmp_path):
-    with pytest.raises(BadInput, match=r"runtime\.ple: the twin imitates 'early' only"):
+    with pytest.raises(BadInput, match=r"runtime\.ple: the twin supports 'early' only"):
         twin_inputs(list(list_runs(tmp_path)), RuntimeConfig(ple="late"), mini_store)
 
 

@@ -65,7 +65,7 @@ def test_the_order_of_rows_in_the_trace_does_not_matter(shape):
     ids=["no token", "a layer is missing", "a token twice", "one layer"],
 )
 def test_a_trace_of_broken_tokens_is_refused(frame, shape):
-    with pytest.raises(BadInput, match="a future needs each of 2 layers once per token"):
+    with pytest.raises(BadInput, match="an oracle needs each of 2 layers once per token"):
         TokenFuture(frame, shape)
 
 

@@ -47,5 +47,5 @@ def test_a_row_says_how_far_the_estimate_is(keys):
     assert row["error_percent"] == pytest.approx(100 * (row["twin_tps"] / 10.0 - 1))
     assert row["twin_low_tps"] < row["twin_tps"] < row["twin_high_tps"]
     assert row["covered"]
-    with pytest.raises(ValueError, match="nothing was reported of toy"):
+    with pytest.raises(ValueError, match="toy has no reported tokens"):
         beside_reports(machine(reported_tps=None), keys)

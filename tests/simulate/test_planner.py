@@ -30,7 +30,7 @@ def test_slots_follow_from_the_budget():
     free = TOY.model_copy(update={"num_slots": None})
     assert plan(free).num_slots == (int(11.7e9 / 2_764_800), int(13.4e9 / 2_764_800))
     assert plan(free.model_copy(update={"budget_gb": 500})).num_slots == (24_576, 24_576)
-    with pytest.raises(BadInput, match=r"7 GB hold 144 records, a token needs 480: give 7.9 GB or more"):
+    with pytest.raises(BadInput, match=r"a budget of 7 GB holds 144 records, one token needs 480: give 7.9 GB or more"):
         plan(free.model_copy(update={"budget_gb": 7}))
 
 
@@ -62,7 +62,7 @@ def test_the_command_answers_and_refuses(command_line, capsys):
     assert run(["plan", "--budget-gb", "20", "--ssd-gbps", "5", "6", "--compute-ms", "40", "80", "--drafts", "1"]) == 0
     assert "bound by" in capsys.readouterr().out
     assert run(["plan", "--published"]) == 0
-    assert "12 of 15 reports lie in their range" in capsys.readouterr().out
+    assert "12 of 15 reported ranges overlap the planned range" in capsys.readouterr().out
     assert run(["plan", "m5-pro-20"]) == 2
     assert "no machine 'm5-pro-20', did you mean m5-pro-20gb?" in capsys.readouterr().err
     assert run(["plan", "--budget-gb", "20"]) == 2

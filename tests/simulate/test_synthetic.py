@@ -90,7 +90,7 @@ def test_a_loop_defeats_lru_just_below_its_cycle():
     assert miss_counts(events, cycle - 4, "lru").sum() == events.size
     assert miss_counts(events, cycle, "lru").sum() == cycle
     assert miss_counts(events, cycle - 4, "belady").sum() < events.size / 3
-    with pytest.raises(BadInput, match="17 tokens needs 68 experts a layer, there are 64"):
+    with pytest.raises(BadInput, match="17 tokens needs 68 experts per layer, there are 64"):
         planted.loop(**SHAPE, period=17)
 
 

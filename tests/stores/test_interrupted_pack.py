@@ -118,7 +118,7 @@ def test_interrupted_from_the_keyboard(tmp_path, reference):
     folder = tmp_path / "store"
     done = traced("interrupt", calls.index("rename") - 20, "--", *PACK, folder)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "workbench: interrupted; the same command goes on from here\n"
+    assert done.stderr == "workbench: interrupted; the same command resumes\n"
     is_no_half_store(folder, whole)
     kill_and_resume(folder, reference)
 

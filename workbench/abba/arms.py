@@ -1,4 +1,4 @@
-"""Runs one arm: a process of its own, on a leash, watched; what it left becomes a record."""
+"""Runs one arm of a comparison as a separate, watched process, and makes an `ArmRecord` of its result folder."""
 
 import hashlib
 import json
@@ -39,12 +39,12 @@ class ArmEnd:
 
 
 def run_arm(config: AbbaConfig, name: ArmName, *, plan: Path, home: Path, series: Path, watch: Callable[[], Watch]) -> ArmRecord:
-    """Warm-up runs (discarded), then the arm itself, watched.
+    """Runs the warm-ups, whose results are discarded, then the watched arm; returns the arm's record.
 
     Args:
         config: the comparison.
         name: `1A`, `2B`, `3B` or `4A`.
-        plan: TOML file with the configuration of the arm's letter.
+        plan: TOML file with the configuration of arm A or B.
         home: folder for the arm's result folder and logs; must not exist.
         series: the comparison's folder, which paths in the record are relative to.
         watch: makes a watchdog.
@@ -77,13 +77,13 @@ def run_arm(config: AbbaConfig, name: ArmName, *, plan: Path, home: Path, series
 
 
 def _tags(series: Path, home: Path) -> dict[str, str]:
-    """Where the arm belongs: `home` is `<series>/arms/<cohort>/<position><arm>`."""
+    """Tags that place an arm in its comparison; `home` is `<series>/arms/<cohort>/<position><arm>`."""
     parent = f"{series.parent.name}/{series.name}"
     return {"parent": parent, "cohort": home.parent.name, "position": home.name[:-1], "arm": home.name[-1]}
 
 
 def sources_digest() -> str:
-    """SHA-256 over the package's sources, so that an edit between two arms shows."""
+    """SHA-256 over the package's sources: an edit between two arms changes it."""
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
@@ -91,7 +91,7 @@ def sources_digest() -> str:
 
 
 def sources_changed(arm: ArmRecord) -> bool:
-    """Whether the package was edited since the arm ran: nothing that runs now could be paired with it."""
+    """True when the package was edited since `arm` ran: an arm that runs now could not be paired with it."""
     then = arm.identity.get("sources")
     return then is not None and then != sources_digest()
 
@@ -99,7 +99,7 @@ def sources_changed(arm: ArmRecord) -> bool:
 def _launch(
     config: AbbaConfig, plan: Path, home: Path, started: Callable[[int], None], tags: Mapping[str, str] | None = None
 ) -> ArmEnd:
-    """Runs the command with its results under `home`; kills all of it on the time limit or when this process is interrupted."""
+    """Runs the command with its results under `home`; ends its session on the time limit or when this process is interrupted."""
     home.mkdir(parents=True)
     words = [word.format(python=sys.executable, plan=plan) for word in config.command]
     started_ns = time.monotonic_ns()
@@ -130,7 +130,7 @@ def _launch(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends whatever is left of an arm's session: first a request, then no choice."""
+    """Ends the remaining processes of an arm's session: SIGTERM, then SIGKILL after a grace period."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -147,7 +147,7 @@ def _left_behind(config: AbbaConfig, home: Path, plan: Path, series: Path, ident
     """Fields of the record that come from the arm's result folder and logs."""
     folders = sorted(path.parent for path in home.glob("*/*/environment.json"))
     if len(folders) != 1:
-        why = _last_line(home / "stderr") or f"it left {len(folders)} result folders, not one"
+        why = _last_line(home / "stderr") or f"the arm wrote {len(folders)} result folders, not one"
         return {"error": why, "identity": dict(identity)}
     folder = RunFolder(folders[0])
     record: dict[str, Any] = {"folder": os.path.relpath(folder.path, series), "plan_mismatch": plan_mismatch(plan, folder)}
@@ -156,13 +156,13 @@ def _left_behind(config: AbbaConfig, home: Path, plan: Path, series: Path, ident
     except BadInput as error:
         return record | {"error": str(error), "identity": dict(identity)}
     if result is None or result.status is not Status.FINISHED:
-        why = (result.error or result.status.value) if result else "it wrote no result"
+        why = (result.error or result.status.value) if result else "the arm wrote no result"
         return record | {"error": why, "identity": dict(identity)}
     return record | fields_of(config, folder, result, identity)
 
 
 def fields_of(config: AbbaConfig, folder: RunFolder, result: Result, identity: Mapping[str, str]) -> dict[str, Any]:
-    """What a finished arm's result says for the comparison."""
+    """Fields of an `ArmRecord` that come from a finished arm's result."""
     about = folder.environment
     tags = result.tags
     stable = {name: tags[name] for name in tags if name.endswith(("_digest", "_sha256")) and name not in config.digests}
@@ -186,7 +186,7 @@ def fields_of(config: AbbaConfig, folder: RunFolder, result: Result, identity: M
 
 
 def plan_mismatch(plan: Path, folder: RunFolder) -> str:
-    """The first setting of the plan that the arm's own configuration does not have, in words; empty when all are there."""
+    """The first planned setting that differs in the arm's own configuration, in words; empty: none."""
     planned = tomllib.loads(plan.read_text())
     try:
         actual = tomllib.loads((folder.path / "config.toml").read_text())

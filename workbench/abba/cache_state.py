@@ -1,4 +1,4 @@
-"""Cache states that a cohort declares, how the page cache is brought there, and the check by `mincore`."""
+"""Cache states that a cohort declares: how the page cache is brought into each state, and the check by `mincore`."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -14,7 +14,7 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 
 
 class CacheState(StrEnum):
-    """What a timed arm starts from."""
+    """State of the caches at the start of a timed arm."""
 
     COLD_PROCESS = "cold_process"
     """A new process; the page cache as it happens to be."""
@@ -27,7 +27,7 @@ class CacheState(StrEnum):
 
 
 def prepare(files: Sequence[Path], state: CacheState) -> None:
-    """Brings the page cache of `files` towards `state`; whether it got there is for `problem` to say."""
+    """Drops `files` from the page cache or reads them into it, as `state` asks; `problem` checks the outcome."""
     for path in files:
         if state is CacheState.COLD_STORE:
             drop_from_page_cache(path)

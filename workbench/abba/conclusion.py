@@ -1,4 +1,4 @@
-"""From the records of a series to its verdict, metrics and tables. Pure: `workbench check` runs it again elsewhere."""
+"""Verdict, metrics and tables of a series, from the records of its cohorts. Pure: `workbench check` runs it again elsewhere."""
 
 import math
 from collections.abc import Sequence
@@ -38,12 +38,12 @@ _LASTING = {
     Code.METRIC_MISSING,
     Code.ARM_FAILED,
 }
-"""What lies in the arms, not in the machine or the moment."""
+"""Codes that the arms themselves cause, not the state of the machine: a repeated cohort would fail alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What a series comes to."""
+    """Claim, verdict, metrics and tables of a series."""
 
     claim: Claim
     verdict: Verdict
@@ -52,17 +52,17 @@ class Conclusion:
 
 
 def log_ratios(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> list[float]:
-    """Of the valid cohorts, in order; no more than were planned."""
+    """Log-ratios of the valid cohorts in run order, at most as many as planned; positive: B is better."""
     return [log_ratio(values(cohort), config.better) for cohort in cohorts if cohort.valid][: config.cohorts]
 
 
 def is_decided(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> bool:
-    """Whether the series may end: as many valid cohorts as planned, or a failure before."""
+    """True when the series may end: the planned number of cohorts is valid, or B is already shown to be worse."""
     return judge(log_ratios(config, cohorts), config.cohorts, config.minimum_effect) is not None
 
 
 def is_hopeless(cohorts: Sequence[CohortRecord]) -> bool:
-    """Whether the first two cohorts failed alike, for a reason that no repeat mends: so would all others."""
+    """True when the first two cohorts are invalid for the same lasting reason, so that further cohorts would be invalid too."""
     if len(cohorts) < 2 or any(cohort.valid for cohort in cohorts):
         return False
     first, second = ({reason.code for reason in cohort.reasons} for cohort in cohorts[:2])
@@ -99,7 +99,7 @@ def conclude(config: AbbaConfig, cohorts: Sequence[CohortRecord], *, virtual_mac
 
 
 def _null_outcome(config: AbbaConfig, found: Claim, result: RatioEstimate) -> Outcome:
-    """A against A holds where the whole interval lies within the minimum effect; one that is wider shows nothing."""
+    """Outcome of A against A: pass when the whole interval is within the minimum effect, inconclusive when it is wider."""
     if found in (Claim.BETTER, Claim.WORSE):
         return Outcome.FAIL
     within = max(-result.low, result.high) < math.log1p(config.minimum_effect)
@@ -114,7 +114,7 @@ def _code(config: AbbaConfig, found: Claim, result: RatioEstimate) -> str:
 
 
 def _bounds(config: AbbaConfig, valid: Sequence[CohortRecord], result: RatioEstimate) -> tuple[float, float]:
-    """Ends of the interval of B over A; one cohort has none, and shows the span of its arms."""
+    """Ends of the interval of the ratio B / A; of a single cohort, which has no interval, its arms' extreme ratios."""
     if result.num_cohorts == 1:
         first, second, third, last = values(valid[0])
         return min(second, third) / max(first, last), max(second, third) / min(first, last)
@@ -129,14 +129,14 @@ def _criteria(config: AbbaConfig, valid: Sequence[CohortRecord], result: RatioEs
     return [
         Criterion(
             code="abba.effect",
-            statement=f"{config.metric} of B over A is {'above' if higher else 'below'} 1, whole interval",
+            statement=f"{config.metric} of B divided by that of A is {'above' if higher else 'below'} 1, whole interval",
             value=ratio,
             low=low,
             high=high,
             relation=">" if higher else "<",
             threshold=1.0,
         ),
-        # the design asks the minimum effect of the estimate alone, so its ends are the estimate
+        # the minimum effect is required of the estimate alone: low and high are the estimate, too
         Criterion(
             code="abba.minimum_effect",
             statement=f"the estimate is a gain of at least {config.minimum_effect:.1%}",
@@ -167,17 +167,17 @@ def _conditions(
     if config.evidence is not Evidence.PHYSICAL:
         lines.append(f"{config.evidence.value}: no physical verdict")
     if spoiled:
-        lines += [f"cohorts that do not count: {spoiled}", *_advice(cohorts)]
+        lines += [f"invalid cohorts: {spoiled}", *_advice(cohorts)]
     if result.num_cohorts < config.cohorts:
         lines.append(f"{result.num_cohorts} of {config.cohorts} planned cohorts{early}")
     if result.confidence != FINAL_CONFIDENCE:
-        lines.append(f"interval at {100 * result.confidence:g} %, as at every look before the last")
+        lines.append(f"{100 * result.confidence:g} % interval, because the series stopped early")
     if result.num_cohorts == 1:
-        lines.append("one cohort has no interval: low and high span its arms")
+        lines.append("one cohort has no interval: low and high are the extreme ratios of its arms")
     if virtual_machine and config.cache_state is not CacheState.COLD_PROCESS:
         lines.append("virtual machine: the cache state is that of the guest's page cache only")
     if unknown:
-        lines.append(f"this machine does not tell its {', '.join(unknown)}")
+        lines.append(f"this machine does not report its {', '.join(unknown)}")
     return lines
 
 
@@ -215,12 +215,12 @@ def _summary(config: AbbaConfig, found: Claim, result: RatioEstimate, bytes_rati
 
 
 def _about_bytes(found: Claim, bytes_ratio: float | None) -> str:
-    """No gain is told without the bytes it costs; within noise, fewer bytes win."""
+    """The change in demand and wasted bytes per token, in words; without a gain, the arm with fewer bytes is preferred."""
     if bytes_ratio is None or bytes_ratio == 1:
         return ""
     if bytes_ratio > 1:
-        return f", while demand and wasted bytes a token rise by {bytes_ratio - 1:.1%}"
-    fewer = f", with {1 - bytes_ratio:.1%} fewer demand and wasted bytes a token"
+        return f", while demand and wasted bytes per token rise by {bytes_ratio - 1:.1%}"
+    fewer = f", with {1 - bytes_ratio:.1%} fewer demand and wasted bytes per token"
     return fewer + (", for which B is to be preferred" if found in (Claim.NO_GAIN, Claim.UNDECIDED) else "")
 
 
@@ -243,7 +243,7 @@ def _counts(cohorts: Sequence[CohortRecord]) -> dict[str, float]:
 
 
 def _spoiled(cohorts: Sequence[CohortRecord]) -> str:
-    return ", ".join(f"{code.value} {count}" for code, count in codes(cohorts).items())
+    return ", ".join(f"{code.value} in {count}" for code, count in codes(cohorts).items())
 
 
 def _advice(cohorts: Sequence[CohortRecord]) -> list[str]:
@@ -252,13 +252,13 @@ def _advice(cohorts: Sequence[CohortRecord]) -> list[str]:
 
 
 def _nothing(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> Conclusion:
-    """No cohort counts: inconclusive, and why."""
+    """The inconclusive conclusion of a series without a valid cohort."""
     spoiled = _spoiled(cohorts)
     verdict = Verdict(
         outcome=Outcome.INCONCLUSIVE,
         codes=("abba.no_valid_cohort",),
         criteria=(_enough(0),),
-        conditions=(f"cohorts that do not count: {spoiled}", *_advice(cohorts)) if spoiled else (),
-        summary=f"none of {len(cohorts)} cohorts counts" + (f": {spoiled}" if spoiled else ""),
+        conditions=(f"invalid cohorts: {spoiled}", *_advice(cohorts)) if spoiled else (),
+        summary=f"no cohort is valid, of {len(cohorts)} run" + (f": {spoiled}" if spoiled else ""),
     )
     return Conclusion(claim=Claim.INDICATIVE, verdict=verdict, metrics=_counts(cohorts), tables=series_tables(config, cohorts))

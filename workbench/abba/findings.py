@@ -1,4 +1,4 @@
-"""Detectors on a comparison: B's events against A's, which tell what neither run tells alone."""
+"""Runs the detectors on a comparison, with the events of an A arm as the control of the B arm beside it."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from workbench.schema import RunFolder, read_events
 
 
 def comparison_findings(series: RunFolder, cohorts: Sequence[CohortRecord]) -> list[dict[str, str]]:
-    """Findings on the B arms of the first cohort that counts, each against the A arm beside it."""
+    """Findings on the B arms of the first valid cohort as table rows; the control is the A arm next to each in run order."""
     cohort = next((cohort for cohort in cohorts if cohort.valid), None)
     if cohort is None:
         return []

@@ -1,7 +1,7 @@
-"""Runs a command and kills it, with all its children, once its own standard input closes.
+"""Runs a command; kills the command and all its children once the script's standard input closes.
 
-The one who asked holds the other end of that pipe, so a parent that was killed leaves no arm running. Started by path, not
-as a module, so that it costs a bare interpreter. It must lead its own session.
+The parent process holds the write end of that pipe, so a parent that was killed leaves no arm running. The script is started
+by path, not as a module, so that it imports nothing of the package. It must lead its own session: it kills its process group.
 """
 
 import os
@@ -12,7 +12,7 @@ import threading
 
 
 def main() -> int:
-    """Exit status of the command, `128 + signal` when one ended it."""
+    """Exit status of the command, or `128 + signal` when a signal ended it."""
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
     threading.Thread(target=_end_with_the_pipe, daemon=True).start()
     code = child.wait()

@@ -1,4 +1,4 @@
-"""Makes a comparison of generate runs complete: what the user left open is settled once, before the first arm, for all arms."""
+"""Completes the configuration of a comparison of generate runs: settings left open are fixed once, before the first arm."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,8 +39,8 @@ def compare_generate(
     Args:
         base: settings of a generate run; without turns it decodes a held-out prompt.
         change: `key=value` settings of arm B.
-        values: settings of the comparison; what is None was not said.
-        settings: `key=value` settings of the comparison, laid over everything.
+        values: settings of the comparison; None: the default.
+        settings: `key=value` settings of the comparison, which override `values`.
 
     Raises BadInput on settings that can't be used, UnmetPrerequisite without the profile's store.
     """
@@ -49,7 +49,7 @@ def compare_generate(
     made = plan.model_dump(mode="json", exclude_none=True)
     other = GenerateConfig.build(made, change)
     if change and other == plan:
-        raise BadInput(f"--change {' '.join(change)} changes nothing: the base has it already")
+        raise BadInput(f"--change {' '.join(change)} changes nothing: the base has this setting already")
     if other.evidence is not plan.evidence:
         raise BadInput(
             f"--change {' '.join(change)} compares {plan.evidence} reads with {other.evidence} ones: give both an envelope"
@@ -67,7 +67,7 @@ def compare_generate(
 
 
 def better_way(metric: str) -> Better:
-    """Which way a metric improves, by its unit. Raises BadInput on an unknown metric or where the unit does not say."""
+    """Which way a metric improves, by its unit. Raises BadInput on an unknown metric or a unit without a direction."""
     if metric not in METRICS:
         raise BadInput(f"no such metric: {metric!r} (names are in workbench/schema/metrics.py, e.g. e2e/decode_tps)")
     if METRICS[metric].unit not in _BETTER:
@@ -76,7 +76,7 @@ def better_way(metric: str) -> Better:
 
 
 def _pinned(config: GenerateConfig, state: CacheState) -> GenerateConfig:
-    """The plan with a prompt, no attribution run, a bandwidth measured once, and the warm-up that its cache state needs."""
+    """The configuration with a prompt, no attribution run, a bandwidth measured once, and the warm-up for its cache state."""
     store = store_folder(config.profile)
     if not config.resident and not (store / MANIFEST_NAME).exists():
         raise UnmetPrerequisite(f"no store in {store}: make it with `workbench pack` or `workbench slice`")

@@ -1,4 +1,4 @@
-"""Power and thermal state of the machine, where it says so: pmset on macOS, /sys on Linux; elsewhere `unknown`, and said."""
+"""Power and thermal state of the machine, from pmset on macOS and /sys on Linux; `unknown` where the system reports none."""
 
 import re
 import subprocess
@@ -13,24 +13,24 @@ _PMSET_TIMEOUT_S = 5.0
 
 
 class PowerState(Config):
-    """One reading."""
+    """One reading of the machine's power and thermal state."""
 
     source: Literal["mains", "battery", "unknown"] = "unknown"
-    """What feeds the machine."""
+    """Power source."""
     mode: str = "unknown"
     """Low-power mode (macOS) or frequency governor (Linux)."""
     thermal: Literal["nominal", "throttled", "unknown"] = "unknown"
-    """Whether the machine says that heat slows it."""
+    """Whether the machine reports that heat slows it."""
     throttle_count: int | None = None
-    """Times that Linux counted a throttled core since boot."""
+    """Throttling events of all cores since boot, as counted by Linux."""
 
     def differences(self, later: "PowerState") -> list[str]:
-        """What of power (not heat) changed, in words."""
+        """Changes of power source and mode between this reading and `later`, in words."""
         fields = (("power source", self.source, later.source), ("power mode", self.mode, later.mode))
         return [f"{name} went from {before} to {after}" for name, before, after in fields if before != after]
 
     def heat(self, later: "PowerState") -> str | None:
-        """Why heat disturbed what ran between the two readings, or None."""
+        """How heat disturbed a run between this reading and `later`, in words, or None."""
         if "throttled" in (self.thermal, later.thermal):
             return "the machine was throttled by heat"
         if self.throttle_count is not None and later.throttle_count is not None and later.throttle_count > self.throttle_count:
@@ -39,18 +39,18 @@ class PowerState(Config):
 
     @property
     def unknown(self) -> list[str]:
-        """Names of what this machine doesn't tell."""
+        """Names of the fields that this machine does not report."""
         words = {"source": "power source", "mode": "power mode", "thermal": "thermal state"}
         return [word for name, word in words.items() if getattr(self, name) == "unknown"]
 
 
 def power_state() -> PowerState:
-    """The state now."""
+    """The machine's present state."""
     return _macos_state() if sys.platform == "darwin" else linux_state(_SYS)
 
 
 def linux_state(root: Path) -> PowerState:
-    """From a `/sys` tree: mains adapters, governor of the first core, throttle counters."""
+    """The state from a `/sys` tree: mains adapters, governor of the first core, throttle counters."""
     supplies = [path for path in root.glob("class/power_supply/*") if _text(path / "type") in ("Mains", "USB")]
     online = [_text(path / "online") for path in supplies]
     counts = [_text(path) for path in root.glob("devices/system/cpu/cpu*/thermal_throttle/*_throttle_count")]
@@ -82,7 +82,7 @@ def _pmset(*what: str) -> str:
 
 
 def parse_pmset(battery: str, thermal: str, settings: str) -> PowerState:
-    """From what `pmset -g batt`, `pmset -g therm` and `pmset -g` print; `powermetrics` would need root."""
+    """The state from the output of `pmset -g batt`, `pmset -g therm` and `pmset -g`; `powermetrics` would need root."""
     source = re.search(r"drawing from '(AC|Battery)", battery)
     names: dict[str, Literal["mains", "battery"]] = {"AC": "mains", "Battery": "battery"}
     limits = [int(limit) for limit in re.findall(r"CPU_Speed_Limit\s*=\s*(\d+)", thermal)]

@@ -1,4 +1,4 @@
-"""What is kept of a series: its configuration, and a record of every cohort and arm, the invalid ones included."""
+"""Records of a series: its configuration, and every cohort and arm, the invalid ones included."""
 
 from enum import StrEnum
 from typing import Any, Literal
@@ -20,26 +20,26 @@ ARM_COMMAND = ("{python}", "-m", "workbench.cli", "generate", "--config", "{plan
 
 
 class AbbaConfig(Config):
-    """A comparison, complete and on disk before its first arm."""
+    """Configuration of a comparison, written to disk before its first arm."""
 
     profile: str = "mini"
     """mini, slice or flash-next."""
     evidence: Evidence = Evidence.PHYSICAL
-    """What the arms' numbers rest on; an arm that says otherwise is invalid."""
+    """How the arms' numbers are obtained; an arm with other evidence makes its cohort invalid."""
     base: dict[str, Any]
     """The plan of arm A: the configuration that its command gets."""
     change: tuple[str, ...] = ()
-    """`key=value` settings that make arm B of it; none: A against A."""
+    """`key=value` settings in which arm B differs from arm A; none: A against A."""
     command: tuple[str, ...] = ARM_COMMAND
     """Command of an arm; `{python}` and `{plan}` (a TOML file) are filled in. It must write one result folder."""
     metric: str = "e2e/decode_tps"
-    """Registry name of what is compared."""
+    """Name of the compared metric in the registry."""
     better: Literal["higher", "lower"] = "higher"
     """Which way the metric improves."""
     cohorts: int = Field(default=6, ge=1, le=50)
     """Valid cohorts that end the series; fewer than 4 are indicative; 6 find a 10 % slowdown at 5 % noise in 97 series of 100."""
     max_cohorts: int | None = Field(default=None, ge=1, le=500)
-    """Cohorts tried at most, the rejected ones counted; absent: six times `cohorts` (at 5 % noise two of three are rejected)."""
+    """Most cohorts run, the invalid ones included; absent: six times `cohorts` (at 5 % noise two of three are invalid)."""
     drift_limit: float = Field(default=0.03, gt=0, lt=1)
     """Largest accepted |A1 - A2| / mean, a fraction."""
     minimum_effect: float = Field(default=0.02, ge=0, lt=1)
@@ -51,37 +51,37 @@ class AbbaConfig(Config):
     warmups: int = Field(default=1, ge=0, le=5)
     """Runs discarded before each arm."""
     competitor_limit_cores: float = Field(default=0.25, gt=0)
-    """Processor time of everything else, in cores on average over an arm, above which the cohort is invalid."""
+    """CPU time of all other processes, in cores on average during an arm, above which the cohort is invalid."""
     arm_timeout_s: float = Field(default=900.0, gt=0)
     """An arm that takes longer is killed."""
     digests: tuple[str, ...] = ("output_digest", "state_digest", "routing_digest")
-    """Tags of an arm's result that must be there and equal in all four arms."""
+    """Tags of an arm's result that must be present and equal in all four arms."""
 
     @field_validator("change")
     @classmethod
     def _pin_files(cls, change: tuple[str, ...]) -> tuple[str, ...]:
-        """A class from a file is compared as the file is now: its digest is part of the question."""
+        """Adds the file's digest to each setting that names a class in a file."""
         parts = [setting.partition("=") for setting in change]
         return tuple(f"{key}{equals}{pinned(value)}" for key, equals, value in parts)
 
     @property
     def most_cohorts(self) -> int:
-        """Cohorts tried at most."""
+        """Most cohorts run, the invalid ones included."""
         return self.max_cohorts or 6 * self.cohorts
 
     @property
     def is_null(self) -> bool:
-        """A against A."""
+        """True for A against A."""
         return not self.change
 
     @property
     def question(self) -> str:
-        """SHA-256 of what is asked: a later series with the same plans, metric and cache state supersedes an earlier one."""
+        """SHA-256 of the configuration without its numbers of runs and time limit; a later series supersedes one of the same."""
         return self.model_copy(update=dict.fromkeys(_HOW_LONG, 1)).digest
 
 
 class Code(StrEnum):
-    """Why a cohort does not count."""
+    """Kinds of reasons why a cohort is invalid."""
 
     CONTROL_DRIFT = "control_drift"
     OUTPUT_DIFFERS = "output_differs"
@@ -104,59 +104,59 @@ class Code(StrEnum):
 
 
 class Reason(Config):
-    """One reason, with the arm that gave it."""
+    """One reason why a cohort is invalid."""
 
     code: Code
-    """What kind."""
+    """Kind of the reason."""
     where: str
     """Arm, e.g. `2B`, or `cohort`."""
     detail: str
-    """In words, with figures."""
+    """The reason in words, with figures."""
 
     def __str__(self) -> str:
         return f"{self.code.value} ({self.where}: {self.detail})"
 
 
 class WatchRecord(Config):
-    """What the watchdog saw while an arm ran."""
+    """Summary of the watchdog's readings during an arm."""
 
     wall_s: float
     """Seconds watched."""
     num_samples: int
     """Readings taken."""
     longest_gap_s: float
-    """Longest time between two of them."""
+    """Longest time between two readings."""
     swap_out_bytes: int
     """Bytes newly swapped out."""
     memory_pressure: float
-    """Highest share of memory not available."""
+    """Highest share of memory that was not available."""
     other_cores: float
-    """Processor time of everything but the arm and the watchdog, in cores on average."""
+    """CPU time of all processes but the arm and the watchdog, in cores on average."""
     stolen_cores: float
-    """Processor time that a hypervisor gave to others, in cores on average."""
+    """CPU time that the hypervisor gave to other guests, in cores on average."""
     busiest: str = ""
     """The busiest other process: name, id, cores."""
     power_before: PowerState = PowerState()
     """Reading before the arm."""
     power_after: PowerState = PowerState()
-    """Reading after it."""
+    """Reading after the arm."""
 
 
 class ArmRecord(Config):
-    """One arm as it ran."""
+    """Record of one arm's run."""
 
     name: ArmName
     """Position and letter."""
     folder: str = ""
-    """Its result folder, relative to the comparison's; empty when it left none."""
+    """The arm's result folder, relative to the comparison's folder; empty: none was written."""
     exit_code: int
-    """Of its command; negative: minus the signal that ended it."""
+    """Exit status of the arm's command; negative: minus the signal that ended the command."""
     timed_out: bool = False
-    """It was killed for taking too long."""
+    """True when the arm was killed on its time limit."""
     error: str = ""
-    """Why it failed, one line."""
+    """Why the arm failed, one line; empty: it did not."""
     started_ns: int
-    """Monotonic time."""
+    """Start of the arm, monotonic nanoseconds."""
     duration_s: float
     """Seconds from start to exit, start-up included."""
     value: float | None = None
@@ -164,21 +164,21 @@ class ArmRecord(Config):
     bytes_per_token: float | None = None
     """Demand and wasted bytes per committed token."""
     config_digest: str = ""
-    """Of the arm's own configuration."""
+    """Digest of the arm's own configuration."""
     plan_mismatch: str = ""
     """First planned setting that the arm did not run with."""
     working_set_bytes: int | None = None
-    """Resident weights, slots and pages: a cache budget that resolved differently shows here."""
+    """Bytes of resident weights, slots and pages; they differ when a cache budget resolved differently."""
     evidence: str = ""
     """physical, emulated, simulated or trace."""
     digests: dict[str, str] = Field(default_factory=dict)
-    """Output, state and routing."""
+    """Digests of output, state and routing, by tag."""
     identity: dict[str, str] = Field(default_factory=dict)
-    """Sources, versions, machine, stores: equal in all arms."""
+    """Sources, versions, machine and stores, by name; must be equal in all arms."""
     cached_fraction: float | None = None
-    """Share of the store in the page cache just before it started."""
+    """Share of the store in the page cache just before the arm started."""
     watch: WatchRecord
-    """What else happened meanwhile."""
+    """Summary of the watchdog's readings."""
 
     @property
     def letter(self) -> str:
@@ -187,18 +187,18 @@ class ArmRecord(Config):
 
 
 class CohortRecord(Config):
-    """One cohort: its arms in run order and why it does not count, if so."""
+    """One cohort: its arms in run order, and the reasons why it is invalid, if any."""
 
     number: int
-    """From 1, in the order they were run."""
+    """Number of the cohort in run order, from 1."""
     arms: tuple[ArmRecord, ...]
-    """As far as it came."""
+    """The arms that ran, up to four."""
     reasons: tuple[Reason, ...] = ()
     """Empty for a valid cohort."""
 
     @property
     def valid(self) -> bool:
-        """It counts."""
+        """True when there is no reason against the cohort."""
         return not self.reasons
 
 
@@ -206,4 +206,4 @@ class Series(Config):
     """Content of `artifacts/cohorts.json`: written anew after every cohort."""
 
     cohorts: tuple[CohortRecord, ...] = ()
-    """All that were started."""
+    """All cohorts that were started."""

@@ -1,7 +1,7 @@
 """Runs a series of cohorts: plans and configuration on disk first, a durable record after each cohort, a verdict at the end.
 
-A series that was interrupted or killed goes on with `resume_abba`; the cohort it was in is discarded whole, because arms of
-another hour would not pair.
+`resume_abba` continues a series that was interrupted or killed; the cohort under way is discarded, because arms that run later
+can't be paired with its earlier arms.
 """
 
 import signal
@@ -39,7 +39,7 @@ def run_abba(
     watch: Callable[[], Watch] = Watch,
     command: Sequence[str] | None = None,
 ) -> RunFolder:
-    """A new series under `root`; returns its folder with the verdict.
+    """Runs a new series with its result folder under `root`; returns the folder with the verdict.
 
     KeyboardInterrupt and SIGTERM end the arm that runs, discard its cohort, save the rest and raise KeyboardInterrupt.
     """
@@ -53,10 +53,15 @@ def run_abba(
 
 
 def resume_abba(folder: RunFolder, *, note: Note = lambda _: None, watch: Callable[[], Watch] = Watch) -> RunFolder:
-    """Goes on with a series that was interrupted or whose process is gone. Raises BadInput on any other."""
+    """Continues a series that was interrupted or whose process is gone.
+
+    Raises BadInput on a series in another state, and when the package was edited since its first arm.
+    """
     status = folder.status
     if status not in (Status.INTERRUPTED, Status.ABANDONED):
-        raise BadInput(f"{folder.path} is {status.value}: only an interrupted series goes on, and no verdict is ever overwritten")
+        raise BadInput(
+            f"{folder.path} is {status.value}: only an interrupted series can be resumed, and no verdict is ever overwritten"
+        )
     config = AbbaConfig.from_toml(folder.path / "config.toml")
     cohorts = list(read_cohorts(folder))
     if (first := reference_of(config, cohorts)) and sources_changed(first):
@@ -91,7 +96,7 @@ class _Runner:
                     advance(int(cohort.valid))
             except KeyboardInterrupt:
                 self._finish(Status.INTERRUPTED)
-                self._note(f"interrupted; to go on: workbench abba --resume {self._folder.path.name}")
+                self._note(f"interrupted; to resume: workbench abba --resume {self._folder.path.name}")
                 raise
             self._finish(Status.FINISHED)
         return self._folder
@@ -128,16 +133,16 @@ class _Runner:
         self._cohorts.append(cohort)
         _save(self._folder, self._cohorts)
         why = "; ".join(str(reason) for reason in cohort.reasons)
-        self._note(f"cohort {cohort.number} {f'does not count: {why}' if why else 'counts'}; {self._eta()}")
+        self._note(f"cohort {cohort.number} is {f'invalid: {why}' if why else 'valid'}; {self._eta()}")
 
     def _eta(self) -> str:
         missing = self._config.cohorts - sum(cohort.valid for cohort in self._cohorts)
         if self._finished():
-            return "that ends the series"
+            return "the series ends here"
         if not self._arm_s:
-            return f"{missing} more valid ones are needed"
+            return f"{missing} more valid cohorts are needed"
         seconds = missing * len(ORDER) * sum(self._arm_s) / len(self._arm_s)
-        return f"{missing} more valid ones take at least {seconds / 60:.1f} min"
+        return f"{missing} more valid cohorts take at least {seconds / 60:.1f} min"
 
     def _finish(self, status: Status) -> None:
         _log_arms(self._folder, self._cohorts)
@@ -181,7 +186,7 @@ def _interrupted(number: int, arms: Sequence[ArmRecord]) -> CohortRecord:
 
 
 def _log_arms(folder: RunFolder, cohorts: Sequence[CohortRecord]) -> None:
-    """Marks of the series' own events: one an arm, its value that of the metric."""
+    """Logs one mark per arm in the series' own events; its value is the compared metric."""
     for cohort in cohorts:
         for arm in cohort.arms:
             name = f"c{cohort.number:02d}-{arm.name}"
@@ -190,7 +195,7 @@ def _log_arms(folder: RunFolder, cohorts: Sequence[CohortRecord]) -> None:
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does; only the main thread may say so."""
+    """Makes SIGTERM raise KeyboardInterrupt, as Ctrl-C does; only the main thread can set a signal handler."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

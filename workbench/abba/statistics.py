@@ -1,7 +1,7 @@
-"""Statistics of cohorts: the paired log-ratio, its t-interval, and what a series of cohorts lets one claim. Pure.
+"""Statistics of cohorts: the paired log-ratio, its t-interval, and the claim that a series of cohorts supports. Pure.
 
-A cohort runs A1 B1 B2 A2, so a linear drift inside it cancels in the mean of B over the mean of A. Noise multiplies, so
-the ratio is taken as a difference of logarithms. Positive is always better, whichever way the metric points.
+A cohort runs A1 B1 B2 A2, so a linear drift within a cohort cancels in (mean of B) / (mean of A). Noise is multiplicative, so
+the ratio is a difference of logarithms. Positive is always better, whether the metric improves upwards or downwards.
 """
 
 import functools
@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Literal
 
 MIN_COHORTS = 4
-"""Valid cohorts that a verdict needs at least."""
+"""Fewest valid cohorts for a verdict."""
 
 FINAL_CONFIDENCE = 0.95
 EARLY_CONFIDENCE = 0.999
-"""Looks before the last one may only declare B worse; their wider interval keeps a series' false verdicts at 5 %."""
+"""Confidence of the looks before the last one: they may only declare B worse, and keep a series' false verdicts at 5 %."""
 
 Better = Literal["higher", "lower"]
 
@@ -45,7 +45,7 @@ class RatioEstimate:
 
 
 def control_drift(first: float, last: float) -> float:
-    """`|A1 - A2|` over their mean; also used for the spread of B1 and B2. Infinite unless both are positive."""
+    """`|A1 - A2|` divided by their mean; also used for the spread of B1 and B2. Infinite unless both are positive."""
     if first <= 0 or last <= 0:
         return math.inf
     return 2 * abs(first - last) / (first + last)
@@ -59,7 +59,7 @@ def log_ratio(arms: Sequence[float], better: Better) -> float:
 
 
 def estimate(log_ratios: Sequence[float], confidence: float) -> RatioEstimate:
-    """Mean and two-sided t-interval over cohorts. One cohort has no interval: it spans everything."""
+    """Mean and two-sided t-interval of the cohorts' log-ratios; with one cohort the interval is infinite."""
     count = len(log_ratios)
     mean = math.fsum(log_ratios) / count
     if count < 2:
@@ -70,7 +70,7 @@ def estimate(log_ratios: Sequence[float], confidence: float) -> RatioEstimate:
 
 
 def claim(result: RatioEstimate, minimum_effect: float) -> Claim:
-    """What the interval says, given the smallest gain worth having (a fraction, e.g. 0.02)."""
+    """The claim that an estimate supports; `minimum_effect` is the smallest gain worth having (a fraction, e.g. 0.02)."""
     smallest = math.log1p(minimum_effect)
     if result.num_cohorts < MIN_COHORTS:
         return Claim.INDICATIVE
@@ -82,7 +82,7 @@ def claim(result: RatioEstimate, minimum_effect: float) -> Claim:
 
 
 def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> tuple[Claim, RatioEstimate] | None:
-    """The series' conclusion once it has one, else None: at the planned number of cohorts, or earlier when B is worse."""
+    """Claim and estimate of a series: at the planned number of cohorts, or earlier when B is worse; None while undecided."""
     if len(log_ratios) >= planned:
         result = estimate(log_ratios, FINAL_CONFIDENCE)
         return claim(result, minimum_effect), result
@@ -93,7 +93,7 @@ def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> t
 
 
 def judge_unfinished(log_ratios: Sequence[float], minimum_effect: float) -> tuple[Claim, RatioEstimate]:
-    """A series that ended before its planned number of cohorts: what it has may show failure, never a gain."""
+    """Claim and estimate of a series that ended before its planned number of cohorts: may show failure, never a gain."""
     result = estimate(log_ratios, FINAL_CONFIDENCE)
     found = claim(result, minimum_effect)
     return (Claim.UNDECIDED if found is Claim.BETTER else found), result

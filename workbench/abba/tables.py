@@ -1,4 +1,4 @@
-"""Tables of a series for people: every cohort and arm, the ones that do not count with their reasons."""
+"""Tables of a series for people: every cohort and arm, invalid cohorts with their reasons."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from workbench.abba.validity import values
 
 
 def ratio_of(config: AbbaConfig, gain: float) -> float:
-    """The metric of B over A that a log gain (positive is better) stands for."""
+    """The ratio of the metric, B / A, for a log gain (positive is better)."""
     return math.exp(gain if config.better == "higher" else -gain)
 
 
 def series_tables(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> dict[str, list[dict[str, Any]]]:
-    """Tables `cohorts` and `arms`: the valid and the invalid ones, each with its reasons."""
+    """Tables `cohorts` and `arms` of all cohorts, the invalid ones with their reasons."""
     return {"cohorts": [_cohort_row(config, cohort) for cohort in cohorts], "arms": [r for c in cohorts for r in _arm_rows(c)]}
 
 

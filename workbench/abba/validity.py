@@ -1,4 +1,4 @@
-"""What makes a cohort invalid. Pure: records in, reasons out, so that anybody can judge the kept arms again."""
+"""Rules that make a cohort invalid. Pure: records in, reasons out, so that `workbench check` can judge stored arms again."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,16 +12,16 @@ _DIGEST_CODES = {
     "routing_digest": Code.ROUTING_DIFFERS,
 }
 MAX_GAP_S = 5.0
-"""The watchdog reads once a second; after a longer silence it can't say what happened."""
+"""Longest accepted time between two of the watchdog's readings, seconds; the watchdog reads once a second."""
 _TICKS_S = 0.1
-"""Processor times are counted in ticks: this much is no evidence of anything."""
+"""Tolerance of CPU times, seconds: they are counted in ticks, so less time than this is no evidence of a competitor."""
 
 
 def judge_cohort(config: AbbaConfig, number: int, arms: Sequence[ArmRecord], reference: ArmRecord | None = None) -> CohortRecord:
-    """The cohort with all reasons why it does not count; `reference` is the series' by `reference_of`."""
+    """The cohort with all reasons why it is invalid; `reference` is the arm that `reference_of` gives for the series."""
     reasons = [reason for arm in arms for reason in _of_arm(config, arm)]
     sound, finished = not reasons, [arm for arm in arms if _has_finished(arm)]
-    # results that differ are told whatever else is wrong
+    # results that differ are reported whatever other reasons there are
     if finished:
         reasons += _of_digests(config, [reference or finished[0], *finished])
     if sound:
@@ -31,7 +31,7 @@ def judge_cohort(config: AbbaConfig, number: int, arms: Sequence[ArmRecord], ref
 
 
 def judge_series(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> list[CohortRecord]:
-    """The cohorts judged anew from their records; those that never got four arms stay as they are."""
+    """The cohorts judged anew from their records; cohorts with fewer than four arms are unchanged."""
     reference = reference_of(config, cohorts)
     return [
         judge_cohort(config, cohort.number, cohort.arms, reference) if len(cohort.arms) == len(ORDER) else cohort
@@ -40,7 +40,7 @@ def judge_series(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> list[Co
 
 
 def reference_of(config: AbbaConfig, cohorts: Sequence[CohortRecord]) -> ArmRecord | None:
-    """The arm whose results and sources all others must have: the first of a whole cohort that finished with its digests."""
+    """The arm whose digests and sources all other arms must equal: the first in a complete cohort that has all digests."""
     arms = (arm for cohort in cohorts if len(cohort.arms) == len(ORDER) for arm in cohort.arms)
     return next((arm for arm in arms if _has_finished(arm) and arm.digests.keys() >= set(config.digests)), None)
 
@@ -142,7 +142,7 @@ def values(cohort: CohortRecord) -> tuple[float, ...]:
 
 
 def codes(cohorts: Iterable[CohortRecord]) -> dict[Code, int]:
-    """How many cohorts each code spoiled, most first."""
+    """Number of invalid cohorts by code, largest first."""
     counts: dict[Code, int] = {}
     for cohort in cohorts:
         for code in {reason.code for reason in cohort.reasons}:

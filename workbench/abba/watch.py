@@ -1,4 +1,4 @@
-"""The watchdog: once a second, from a thread of the parent, what else the machine does while an arm runs."""
+"""The watchdog: a thread of the parent that reads CPU time, swap and memory of the machine once a second during an arm."""
 
 import os
 import resource
@@ -20,22 +20,22 @@ INTERVAL_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One look at the machine; processor times are seconds since boot, comparable between readings."""
+    """One reading of the machine; CPU times are seconds since boot, comparable between readings."""
 
     t_ns: int
     swap_out_bytes: int
     memory_pressure: float
     busy_s: float
-    """All processes and the kernel."""
+    """CPU time of all processes and the kernel."""
     stolen_s: float
     own_s: float
-    """This process and its children that have ended."""
+    """CPU time of this process and of its children that have ended."""
     processes: dict[int, tuple[str, float]] = field(default_factory=dict)
-    """Name and processor time by id, ours left out."""
+    """Name and CPU time by process id, without this process and the arm's."""
 
 
 Meter = Callable[[int | None], Reading]
-"""Takes a reading; its argument is the session of the arm, whose processes are ours."""
+"""Function that takes a reading; its argument is the session of the arm, whose processes are left out."""
 
 
 def read_machine(session: int | None) -> Reading:
@@ -76,7 +76,7 @@ def _ours(pid: int, session: int | None) -> bool:
 
 
 class Watch:
-    """Watches between `start` and `stop`. Its thread only reads, and never touches the arm."""
+    """A watchdog that takes readings between `start` and `stop`; its thread never touches the arm."""
 
     def __init__(self, meter: Meter = read_machine, power: Callable[[], PowerState] = power_state) -> None:
         self._meter, self._power = meter, power
@@ -92,11 +92,11 @@ class Watch:
         self._thread.start()
 
     def follow(self, session: int) -> None:
-        """Says which session is the arm's own."""
+        """Sets the session of the arm's processes."""
         self._session = session
 
     def stop(self) -> WatchRecord:
-        """Ends the thread, takes the last reading (the arm must have ended) and sums up."""
+        """Ends the thread, takes the last reading (the arm must have ended) and returns the summary."""
         self._stop.set()
         self._thread.join()
         self._readings.append(self._meter(self._session))
@@ -114,7 +114,7 @@ class Watch:
 
 
 def summarise(readings: Sequence[Reading], before: PowerState, after: PowerState) -> WatchRecord:
-    """The record of a series of readings, at least two."""
+    """The record of at least two readings in time order."""
     first, last = readings[0], readings[-1]
     wall_s = (last.t_ns - first.t_ns) / NS_PER_S
     gaps = [(b.t_ns - a.t_ns) / NS_PER_S for a, b in pairwise(readings)]

@@ -1,1 +1,1 @@
-"""Frames in, frames out: what routes and events say."""
+"""Analyses of route traces and events: frames in, frames or figures out."""

@@ -52,7 +52,7 @@ class Resampler:
     def ratio(self, numerator: Array, denominator: Array) -> Interval:
         """Interval of `sum(numerator) / sum(denominator)`; `numerator` is `[R, ...]`, `denominator` `[R]`.
 
-        Raises BadInput when no request has anything to divide by.
+        Raises BadInput when the denominator is 0 for every request.
         """
         if not denominator.any():
             raise BadInput("no request of the trace is long enough for this measure")
@@ -60,7 +60,7 @@ class Resampler:
 
 
 def ratio_of(numerator: Array, denominator: Array) -> Array:
-    """`numerator / denominator` over their leading axes; NaN where a resample has nothing to divide by."""
+    """`numerator / denominator` along their shared leading axes; NaN where the denominator is 0."""
     wide = denominator.reshape(denominator.shape + (1,) * (numerator.ndim - denominator.ndim))
     empty = np.full(np.broadcast_shapes(numerator.shape, wide.shape), np.nan)
     return np.divide(numerator, wide, out=empty, where=wide > 0)

@@ -1,4 +1,4 @@
-"""What each class of reads moved, and what came of it. The class of a read is the one it was planned in: it says who asked.
+"""Bytes and outcomes of reads by class. A read counts in the class that it was planned in, which tells who requested it.
 
 P0 is exact, P1 predicted within the layer, P2 predicted for later layers or tokens, P3 background warming. A predicted read that
 an exact demand joins ends in P0 and still counts in the class that it was planned in.
@@ -14,7 +14,7 @@ _USED = ("used_on_time", "used_late")
 
 
 def class_metrics(events: pl.DataFrame) -> dict[str, float]:
-    """Bytes, share of used bytes and late fraction by store and class; a class without reads has none, version 1 no class."""
+    """Bytes, share of used bytes and late fraction by store and class; absent for classes without reads and for version 1."""
     metrics: dict[str, float] = {}
     for store, priority, reads in _by_class(events):
         name = f"storage/{store}_p{priority}"
@@ -30,7 +30,7 @@ def read_tables(events: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
 
 
 def class_table(events: pl.DataFrame) -> list[dict[str, Any]]:
-    """One row per store and class that had reads; a share without anything to divide by is None."""
+    """One row per store and class that had reads; a share whose denominator is 0 is None."""
     return [
         {
             "store": store,
@@ -81,6 +81,6 @@ def _used_share(reads: pl.DataFrame) -> float | None:
 
 
 def _late_share(reads: pl.DataFrame) -> float | None:
-    """Of the reads that compute asked for, those whose bytes were not there when it first asked."""
+    """Late reads / demanded reads; late: not ready when compute first asked. None without demanded reads."""
     demanded = reads.filter(pl.col("outcome").is_in(_USED))
     return demanded.filter(outcome="used_late").height / demanded.height if demanded.height else None

@@ -1,4 +1,4 @@
-"""Detectors that run on every run: each names one way in which good-looking figures hide that nothing was gained."""
+"""Detectors that examine every run: each finds one way in which good figures hide that the run gained nothing."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,28 +11,28 @@ from workbench.schema.generated import Intervals, generated, generated_tokens
 from workbench.units import GB, NS_PER_US
 
 EXPOSED_LIMIT = 0.20
-"""Share of token time that exposed waits may take while the hit rate or the bandwidth looks good."""
+"""Share of token time in exposed waits above which a good hit rate or bandwidth is suspicious."""
 HIGH = 0.80
-"""A hit rate, or a share of the known bandwidth, that looks good."""
+"""Hit rate, or share of the known bandwidth, from which on a figure looks good."""
 MIN_READS = 200
-"""Exact reads on each side before their p99 are compared."""
+"""Fewest exact reads on each side for a comparison of their p99."""
 WORSE = 1.10
-"""Ratio of p99 that is worth a word."""
+"""Ratio of p99 above which a finding is reported."""
 MORE_BYTES = 1.05
-"""Ratio of bytes per token that is worth a word."""
+"""Ratio of bytes per token above which a finding is reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a detector saw."""
+    """One finding of a detector."""
 
     code: str
-    """Its name."""
+    """Name of the kind of finding."""
     statement: str
-    """In words, with figures."""
+    """The finding in words, with figures."""
 
     def row(self) -> dict[str, str]:
-        """For a table."""
+        """The finding as a table row."""
         return asdict(self)
 
 
@@ -46,10 +46,10 @@ def run_detectors(
     """Findings on a run.
 
     Args:
-        events: its events.
-        metrics: its metrics.
-        bandwidth_bytes_per_s: what the disk can do, where it is known from elsewhere.
-        control: events of the same run without what is tested, where there are such.
+        events: events of the run.
+        metrics: metrics of the run.
+        bandwidth_bytes_per_s: bandwidth of the disk, measured elsewhere; infinite: unknown.
+        control: events of the same run without the tested mechanism; None: there is no such run.
     """
     found = [
         *_waiting_behind_hits(events, metrics, bandwidth_bytes_per_s),
@@ -64,7 +64,7 @@ def run_detectors(
 def _waiting_behind_hits(
     events: pl.DataFrame, metrics: Mapping[str, float], bandwidth_bytes_per_s: float
 ) -> Iterator[tuple[str, str]]:
-    """Hit rate or bandwidth high while compute stands still."""
+    """Hit rate or bandwidth is high, yet exposed waits take a large share of token time."""
     intervals = Intervals.of(events)
     if not intervals.time_ns:
         return
@@ -81,7 +81,7 @@ def _waiting_behind_hits(
 
 
 def _exact_reads_slower(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
-    """P0 p99 worse with speculation on: against the control, else against reads sent while no prediction was in flight."""
+    """p99 of exact reads is worse beside predicted reads: against the control, else against reads with none in flight."""
     predicted = _tickets(events, "predicted")
     if predicted.height == 0:
         return
@@ -95,7 +95,7 @@ def _exact_reads_slower(events: pl.DataFrame, control: pl.DataFrame | None) -> I
     if min(len(beside), len(alone)) < MIN_READS:
         return
     slow, usual = np.percentile(beside, 99), np.percentile(alone, 99)
-    # by chance one read in a hundred lies above the other side's p99: three standard deviations more is no chance
+    # by chance one read in a hundred is above the other side's p99; a share three standard deviations higher is significant
     share, chance = float((beside > usual).mean()), 0.01 + 3 * math.sqrt(0.0099 / min(len(beside), len(alone)))
     if slow > WORSE * usual and share > chance:
         yield "exact_reads_slower", f"p99 of exact reads is {slow:.0f} us beside predicted ones, {usual:.0f} us {where}"
@@ -111,17 +111,17 @@ def _latency_us(tickets: pl.DataFrame) -> np.ndarray:
 
 
 def _inside(times: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Which of `times` lie in at least one interval: more have started than ended by then."""
+    """Which of `times` are in at least one interval: more intervals have started than ended by then."""
     started = np.searchsorted(np.sort(starts), times, side="right")
     ended = np.searchsorted(np.sort(ends), times, side="right")
     return started > ended
 
 
 def _more_bytes(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
-    """Bytes per committed token up: against the control, else against what was demanded."""
+    """Bytes per committed token exceed those of the control, or without a control the demanded bytes."""
     moved, demanded = _bytes_per_token(events)
     if control is not None:
-        demanded, _ = _bytes_per_token(control)  # what the control moved
+        demanded, _ = _bytes_per_token(control)  # all bytes that the control read
     if demanded > 0 and moved > MORE_BYTES * demanded:
         than = "in the control" if control is not None else "demanded"
         yield "more_bytes", f"{moved:,.0f} bytes a token against {demanded:,.0f} {than} ({moved / demanded - 1:+.0%})"
@@ -142,7 +142,7 @@ def _foreign_ids_executed(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
     keys = ["request", "phase", "position", "layer"]
     routed = events.filter(pl.col("kind") == "route").select(*keys, "identity")
     demands = events.filter((pl.col("kind") == "demand") & pl.col("identity").is_not_null())
-    # a union larger than the pool is demanded in passes; fingerprints of disjoint sets add up
+    # a union larger than the pool is demanded in several parts; fingerprints of disjoint sets add up
     ran = demands.group_by(keys).agg(pl.col("identity").sum())
     both = routed.join(ran, on=keys, how="inner", suffix="_ran", nulls_equal=True)
     wrong = both.filter(pl.col("identity") != pl.col("identity_ran"))
@@ -153,7 +153,7 @@ def _foreign_ids_executed(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _wait_guards_more(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
-    """One wait guards more tickets than its stage consumes."""
+    """A wait is for more tickets than the stage behind it consumes."""
     waits = events.filter((pl.col("kind") == "wait") & (pl.col("guarded") > pl.col("consumed")))
     if waits.height:
         worst = waits.sort("guarded", descending=True).row(0, named=True)

@@ -1,4 +1,4 @@
-"""Controls without order in time: the same tokens with independently drawn experts."""
+"""Control traces without temporal locality: the same tokens with independently drawn experts."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _CHUNK_TOKENS = 1024
 
 
 def uniform_draws(routes: Routes, seed: int) -> Routes:
-    """Every token of every layer draws K of E experts, all equally likely."""
+    """A control trace in which every token of every layer draws K of E experts, all equally likely."""
     rng = np.random.default_rng(seed)
     num_tokens, num_layers, top_k = routes.experts.shape
     drawn = np.empty_like(routes.experts)
@@ -20,7 +20,7 @@ def uniform_draws(routes: Routes, seed: int) -> Routes:
 
 
 def popularity_draws(routes: Routes, seed: int) -> Routes:
-    """Every token of every layer takes the choice of a random decoded token in that layer.
+    """A control trace in which every token of every layer gets the experts of a random decoded token in that layer.
 
     Each expert keeps its measured popularity exactly in expectation; order in time and between layers is lost.
     """

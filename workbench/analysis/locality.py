@@ -1,6 +1,6 @@
-"""What each request contributes to the measures of locality, summed once so that resampling requests is cheap.
+"""Sums of each request for the measures of locality, made once so that resampling requests is cheap.
 
-Shapes: R requests, L layers, K experts a token, E experts a layer, T decoded tokens of a request. Everything is counted over
+Shapes: R requests, L layers, K experts per token, E experts per layer, T decoded tokens of a request. All sums are over
 decoded tokens. A token before the first decoded one (the prompt's last) counts as its predecessor, and prompt uses count as
 earlier uses of a record; blocks hold decoded tokens only.
 """

@@ -1,7 +1,7 @@
-"""Measures of locality with their 95 % intervals, as tables. Every measure stands beside independent draws.
+"""Measures of locality with their 95 % intervals, as tables, each beside the same measure of independent draws.
 
 `*_uniform` columns are draws with all experts equally likely, `*_popularity` columns keep each expert's measured popularity:
-what a measure gains over the second is order in time, the rest is skew.
+the difference from the latter is temporal order, the rest is skew.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def mean_overlap(routes: Routes, sums: LocalitySums, resampler: Resampler) -> In
 
 
 def union_table(routes: Routes, sums: LocalitySums, resampler: Resampler) -> pl.DataFrame:
-    """Distinct experts a layer over blocks of B tokens, mean over layers."""
+    """Distinct experts per layer in blocks of B tokens, mean over layers."""
     uniform = uniform_usage(routes.num_layers, routes.num_experts, routes.top_k)
     rows = []
     for block in sums.unions:
@@ -67,7 +67,7 @@ def acceptance_table(sums: LocalitySums, top_k: int, resampler: Resampler) -> pl
 
 
 def mean_union(sums: LocalitySums, block: int, resampler: Resampler) -> Interval:
-    """`U_B`: distinct experts a layer over a block, mean over blocks and layers."""
+    """`U_B`: distinct experts per layer in a block of B tokens, mean over blocks and layers."""
     return resampler.ratio(sums.unions[block].mean(axis=1), sums.blocks[block])
 
 
@@ -120,7 +120,7 @@ def unique_table(routes: Routes, sums: LocalitySums, resampler: Resampler) -> pl
 
 
 def skew_table(routes: Routes, sums: LocalitySums, resampler: Resampler) -> pl.DataFrame:
-    """By layer: share of uses that the hottest tenth of its records serve, and usage entropy over `ln E`."""
+    """By layer: share of uses that the hottest tenth of its records serve, and usage entropy divided by `ln E`."""
     hot = max(1, round(HOT_SHARE * routes.num_experts))
     share = _by_layer(resampler, sums.uses, lambda uses: _hot_share(uses, hot))
     entropy = _by_layer(resampler, sums.uses, _normalised_entropy)
@@ -172,7 +172,7 @@ def _normalised_entropy(uses: Array) -> Array:
 
 
 def _by_layer(resampler: Resampler, uses: Array, statistic: Callable[[Array], Array]) -> Interval:
-    """One layer at a time: resamples x layers x experts would not fit for a large model."""
+    """Interval of a statistic by layer, one layer at a time: resamples x layers x experts of a large model exceed memory."""
     layers = [resampler.estimate(statistic, uses[:, layer]) for layer in range(uses.shape[1])]
     return Interval(
         value=np.array([e.value for e in layers]), low=np.array([e.low for e in layers]), high=np.array([e.high for e in layers])

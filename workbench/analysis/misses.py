@@ -54,9 +54,9 @@ def miss_curve(
     Args:
         traces: name, trace and policies to replay on it; the measured trace and its controls.
         fractions: capacities as shares of all records.
-        resampler: draws the requests of all traces alike.
+        resampler: draws the same requests for all traces.
         record_bytes: bytes of one record, for the demand bytes of a token.
-        keep_cache: whether a request finds what the one before left in the cache.
+        keep_cache: whether a request starts with the cache of the request before it.
         advance: called with 1 after each replay.
 
     Returns the table and, by (trace, policy, fraction), the `[N]` misses of each token.
@@ -91,7 +91,7 @@ def _rates(misses: Interval, routes: Routes, record_bytes: int) -> dict[str, flo
 
 
 def curve_by_capacity(curve: pl.DataFrame) -> pl.DataFrame:
-    """The misses of `miss_curve` with a row a capacity and a column a curve; bytes are those of measured LFRU."""
+    """The misses of `miss_curve`, one row per capacity and one column per curve; bytes are LFRU's on the measured trace."""
     columns = {}
     for trace, policy in curve.select("trace", "policy").unique(maintain_order=True).iter_rows():
         part = curve.filter(trace=trace, policy=policy).sort("fraction")
@@ -101,12 +101,12 @@ def curve_by_capacity(curve: pl.DataFrame) -> pl.DataFrame:
 
 
 def miss_ratio(routes: Routes, missed: Array, control: Routes, control_missed: Array, resampler: Resampler) -> Interval:
-    """Misses per decoded token over those of a control with the same tokens, resampled together."""
+    """Misses per decoded token divided by those of a control with the same tokens; both are resampled together."""
     return resampler.estimate(ratio_of, by_request(routes, missed), by_request(control, control_missed))
 
 
 def belady_gap(routes: Routes, missed: dict[tuple[str, str, float], Array], resampler: Resampler) -> pl.DataFrame:
-    """Misses of each policy over Belady's at the same capacity, on the measured trace; `missed` is that of `miss_curve`.
+    """Misses of each policy divided by Belady's at the same capacity, on the measured trace; `missed` is from `miss_curve`.
 
     A capacity at which Belady misses nothing has no row.
     """

@@ -1,4 +1,4 @@
-"""What overlap is judged by, from a run's events: the time of a generated token, its exposed waits and what its reads gave."""
+"""Measures of overlap, from a run's events: time of a generated token, its exposed waits, its bytes and the read rate."""
 
 import math
 from typing import Any
@@ -12,13 +12,13 @@ from workbench.units import GB, NS_PER_MS, NS_PER_S
 DECODE_SCHEMA: dict[str, Any] = {
     # mean time per token of the counted intervals
     "token_ms": pl.Float64,
-    # of it, compute stood still for records, and for n-gram pages
+    # part of the token time in which compute was blocked on records, and on n-gram pages
     "expert_wait_ms": pl.Float64,
     "ple_wait_ms": pl.Float64,
-    # at least one demanded record was on its way
+    # time per token with at least one demanded record in flight
     "io_ms": pl.Float64,
     "readback_ms": pl.Float64,
-    # bytes that reads of records moved, padding to pages included, over the time in which any was on its way
+    # bytes moved by demanded reads of records, padding included / time with at least one of these reads in flight
     "read_gbps": pl.Float64,
     # demanded and wasted bytes, records and pages, per token
     "demand_bytes": pl.Float64,
@@ -26,11 +26,11 @@ DECODE_SCHEMA: dict[str, Any] = {
     "misses": pl.Float64,
     "page_misses": pl.Float64,
 }
-"""Measures of one run, each per token except the rate; NaN where there is nothing to measure."""
+"""Measures of one run, each per token except `read_gbps`; NaN without counted tokens, and without reads for the rate."""
 
 
 def decode_measures(events: pl.DataFrame) -> dict[str, float]:
-    """Measures of the intervals that decode rates count, each divided by the tokens committed in them."""
+    """The measures of `DECODE_SCHEMA` in the intervals that decode rates count, per token committed in these intervals."""
     intervals = Intervals.of(events)
     count, time_ns = intervals.num_tokens, intervals.time_ns
     if not count:

@@ -1,4 +1,4 @@
-"""Route traces as arrays. Shapes: N tokens, L layers, K experts a token, E experts a layer, R requests."""
+"""Route traces as arrays. Shapes: N tokens, L layers, K experts per token, E experts per layer, R requests."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,29 +18,29 @@ class Routes:
     experts: Array
     """`[N, L, K]` expert ids in rank order."""
     request: Array
-    """`[N]` index of the token's request, 0 .. R-1, never falling."""
+    """`[N]` index of the token's request, 0 .. R-1, ascending."""
     decoded: Array
     """`[N]` true where the token was processed by decode, not prefill."""
     layers: tuple[int, ...]
     """Zero-based indices of the L layers."""
     num_experts: int
-    """E."""
+    """E, experts per layer."""
     splits: tuple[str, ...]
-    """`train` or `held_out`, one a request."""
+    """`train` or `held_out`, one per request."""
 
     @property
     def num_requests(self) -> int:
-        """R."""
+        """R, number of requests."""
         return len(self.splits)
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """L, number of layers."""
         return self.experts.shape[1]
 
     @property
     def top_k(self) -> int:
-        """K."""
+        """K, experts per token and layer."""
         return self.experts.shape[2]
 
     @property
@@ -61,14 +61,14 @@ class Routes:
 
     @property
     def usage(self) -> Array:
-        """`[L, E]` share of decoded tokens that selected the expert; a layer's sum is K."""
+        """`[L, E]` share of decoded tokens that selected the expert; each layer sums to K."""
         chosen = self.experts[self.decoded]
         columns = np.arange(self.num_layers)[None, :, None] * self.num_experts + chosen
         counts = np.bincount(columns.ravel(), minlength=self.num_records)
         return counts.reshape(self.num_layers, self.num_experts) / max(len(chosen), 1)
 
     def with_experts(self, experts: Array) -> "Routes":
-        """The same tokens with other choices (an independent control)."""
+        """A trace of the same tokens with other `experts` `[N, L, K]` (for a control)."""
         return replace(self, experts=experts)
 
 

@@ -9,7 +9,7 @@ from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
 
 def run_metrics(events: pl.DataFrame) -> dict[str, float]:
-    """Metrics of the registry that the events of a generate or trace run support; what has no data is absent.
+    """Metrics of the registry from the events of a generate or trace run; metrics without data are absent.
 
     Passes of the attribution run are left out: evaluating after each stage changes timing.
     """
@@ -27,7 +27,7 @@ def run_metrics(events: pl.DataFrame) -> dict[str, float]:
 
 
 def token_series(events: pl.DataFrame) -> dict[str, list[float]]:
-    """One value per counted token: its share of the interval, the bytes read and the exposed waits of its pass."""
+    """Series by metric name, one value per counted token: its equal share of its pass's time, bytes, misses and waits."""
     intervals = Intervals.of(events)
     if not intervals.num_tokens:
         return {}
@@ -64,7 +64,7 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
     used = tickets.filter(pl.col("outcome") != "unused")
     exact, predicted = (_sum(tickets.filter(intent=intent), "logical_bytes") for intent in ("exact", "predicted"))
     demand, wasted = _sum(used, "logical_bytes"), _sum(tickets, "logical_bytes") - _sum(used, "logical_bytes")
-    # a prediction that was given up may have moved bytes and never come
+    # a cancelled prediction may have moved bytes and has no ready time
     came = tickets.drop_nulls("ready_ns")
     latency_us = (came["ready_ns"] - came["submit_ns"]).to_numpy() / NS_PER_US
     busy_ns = union_ns(came["submit_ns"].to_numpy(), came["ready_ns"].to_numpy())
@@ -86,7 +86,7 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
 
 
 def _calls(tickets: pl.DataFrame) -> dict[str, float]:
-    """Read calls: a ticket took one, a share of one, or several."""
+    """Number and size of read calls; a ticket may take one call, a share of one, or several."""
     calls = tickets["value"].fill_null(1.0).to_numpy()
     sizes = tickets["physical_bytes"].to_numpy() / calls
     order = np.argsort(sizes, kind="stable")
@@ -99,7 +99,7 @@ def _calls(tickets: pl.DataFrame) -> dict[str, float]:
 
 
 def _timeliness(tickets: pl.DataFrame) -> dict[str, float]:
-    """Whether bytes came before compute asked, and how long they then lay unseen."""
+    """Whether tickets were ready before compute asked, and the delay until the compute thread saw them."""
     values = {}
     seen, asked = (tickets.filter(pl.col(column).is_not_null()) for column in ("seen_ns", "deadline_ns"))
     if seen.height:
@@ -152,7 +152,7 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
 def _waits(events: pl.DataFrame) -> dict[str, float]:
     waits, evaluations = events.filter(kind="wait"), events.filter(kind="evaluate")
     used = pl.col("outcome").is_in(["used_on_time", "used_late"])
-    # a read that was given up after compute had asked for it was never ready
+    # a read that was cancelled after compute had asked for it has no ready time
     tickets = events.filter(pl.col("kind") == "ticket", used, pl.col("ready_ns").is_not_null())
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     waited_ns = _sum(waits, "duration_ns")

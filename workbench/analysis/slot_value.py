@@ -1,4 +1,4 @@
-"""What one more slot would save, by layer: whether a cache should favour some layers."""
+"""Misses that one more slot would save, by layer: shows whether a cache should favour some layers."""
 
 import numpy as np
 import polars as pl
@@ -9,13 +9,13 @@ from workbench.analysis.routes import Array, Routes
 from workbench.simulate.replay import miss_counts
 
 POLICY = "lru"
-"""Its misses never rise with a slot more, so that every value is at least 0."""
+"""LRU's misses never rise with more slots, so that every saving is at least 0."""
 
 
 def slot_value_table(routes: Routes, fraction: float, resampler: Resampler, *, step: int = 4) -> pl.DataFrame:
-    """By layer, misses a decoded token that a slot more would save, and those at `fraction` of its records.
+    """By layer: misses per decoded token with slots for `fraction` of its records, and misses that one more slot would save.
 
-    Each layer has a cache of its own; the value is the mean over `step` slots more.
+    Each layer has a cache of its own; the saving is the mean over `step` additional slots.
     """
     num_slots = max(routes.top_k, round(fraction * routes.num_experts))
     rows = []

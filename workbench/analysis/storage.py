@@ -1,4 +1,4 @@
-"""Tables of Gate A from its runs: medians with intervals, spread and drift, which reader and depth, ratios, the crossover.
+"""Tables of Gate A from its runs: medians with intervals, spread, drift, choice of reader and depth, ratios, the crossover.
 
 A run is one measurement of one cell; rounds interleave the cells, so runs of one round are compared with each other.
 Intervals are those of a median by order statistics: they assume no distribution, and fewer than six repeats have none.
@@ -64,7 +64,7 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def _ranks_outside(count: int) -> int | None:
-    """How many repeats at each end lie outside the interval; None when all of them don't suffice."""
+    """Number of repeats outside the interval at each end; None: too few repeats for an interval."""
     below, outside = 0.0, None
     for rank in range(count // 2 + 1):
         below += math.comb(count, rank) / 2**count
@@ -75,7 +75,7 @@ def _ranks_outside(count: int) -> int | None:
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """Half the range of the middle four fifths, over the median; NaN for fewer than two."""
+    """Half the distance from the 10th to the 90th percentile, divided by the median; NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
     series = pl.Series(values)
@@ -89,7 +89,7 @@ def select(runs: pl.DataFrame, **cell: Any) -> pl.DataFrame:
 
 
 def cell_table(runs: pl.DataFrame) -> pl.DataFrame:
-    """One row a cell over all its runs: how many, medians, and the spread of its bandwidth."""
+    """One row per cell: number of its runs, medians over them, and the spread of its bandwidth."""
     rows = []
     for _, group in runs.group_by(CELL, maintain_order=True):
         first = {name: group[name][0] for name in CELL}
@@ -111,7 +111,7 @@ def cell_table(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def drift_table(runs: pl.DataFrame) -> pl.DataFrame:
-    """One row a phase and round, in time: bandwidth over the median of the same cell, median over the cells of the round."""
+    """One row per phase and round, in time order: bandwidth divided by its cell's median, median over the round's cells."""
     relative = runs.with_columns(relative=pl.col("bandwidth_gbps") / pl.col("bandwidth_gbps").median().over(["phase", *CELL]))
     rounds = relative.group_by("phase", "round").agg(
         start_ns=pl.col("start_ns").min(),
@@ -128,7 +128,7 @@ def drift_table(runs: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A reader and a depth."""
+    """A reader and a depth (reads in flight)."""
 
     reader: str
     depth: int
@@ -138,16 +138,16 @@ _FACTORS = (["reader", "depth"], ["phase", "round"])
 
 
 def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: float, standing: Choice | None = None) -> Choice:
-    """The standing choice if it comes near the best of all; else the first of `readers` that does, at its smallest such depth.
+    """The earlier choice if its rate is near the best; else the first reader with such a rate, at its smallest such depth.
 
-    The best is the middle of all cells near the highest one, which is the highest by luck as well.
+    The best rate is the median over all cells near the highest one, since the highest cell is partly highest by luck.
 
     Args:
-        runs: of one size, cold, nothing beside.
-        readers: in order of preference.
-        measure: column to be high.
-        near_best: share of the best that is as good.
-        standing: what was chosen before: among cells as good as each other noise would choose anew each time.
+        runs: runs of one size, cold, without a load beside them.
+        readers: names of readers in order of preference.
+        measure: column to maximise.
+        near_best: share of the best rate from which a cell is as good as the best.
+        standing: the earlier choice; without it, noise would choose anew among equally good cells each time.
     """
     rates = cell_rates(runs.filter(pl.col("reader").is_in(list(readers))), measure)
     highest = rates.filter(pl.col("rate") >= near_best * pl.col("rate").max())["rate"].to_numpy()
@@ -159,21 +159,21 @@ def choose(runs: pl.DataFrame, readers: Sequence[str], measure: str, near_best: 
 
 
 def best_depth(runs: pl.DataFrame, reader: str, measure: str) -> int:
-    """Depth at which the reader is best."""
+    """Depth with the reader's highest rate of `measure`; the smallest on a tie."""
     rates = cell_rates(runs.filter(reader=reader), measure)
     return int(rates.sort("rate", "depth", descending=[True, False])["depth"][0])
 
 
 _SWEEPS = 50
 _LEAST_ERROR = 1e-6
-"""Of a logarithm; what is closer counts as exact."""
+"""Smallest error of a logarithm in the weights of the fit; avoids dividing by 0."""
 
 
 def cell_rates(runs: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """`rate` by reader and depth, drift between rounds taken out.
+    """`rate` by reader and depth, with drift between rounds removed.
 
-    Logarithms are the sum of a cell's and a round's share, fitted by least absolute errors (reweighted least squares): half
-    of the runs of a cell may be slowed down by others.
+    log(rate) is modelled as a cell's effect plus a round's effect, fitted by least absolute errors (reweighted least squares),
+    so that up to half of a cell's runs may be slowed down by other programs.
     """
     cells, rounds = (runs.select(pl.struct(names).rank("dense")).to_series().to_numpy() - 1 for names in _FACTORS)
     design = np.hstack([np.eye(cells.max() + 1)[cells], np.eye(rounds.max() + 1)[rounds]])
@@ -188,20 +188,20 @@ def cell_rates(runs: pl.DataFrame, measure: str) -> pl.DataFrame:
 
 
 def ratio_of(runs: pl.DataFrame, above: Mapping[str, Any], below: Mapping[str, Any], measure: str) -> Median:
-    """Median over rounds of one cell's measure over another's in the same phase and round."""
+    """Median over rounds of (measure of cell `above`) / (measure of cell `below`), paired by phase and round."""
     tops, bottoms = (select(runs, **cell).select("phase", "round", value=measure) for cell in (above, below))
     pairs = tops.join(bottoms, on=["phase", "round"], suffix="_below").drop_nulls()
     return median_of((pairs["value"] / pairs["value_below"]).to_list())
 
 
 def slowdown_of(runs: pl.DataFrame, cell: Mapping[str, Any]) -> Median:
-    """How much longer a step of the load takes while reads run, over the same load alone just before."""
+    """Median slowdown of the load: its rate alone, measured just before, divided by its rate while reads run."""
     chosen = select(runs, **cell).drop_nulls(["load_alone_per_s", "load_beside_per_s"])
     return median_of((chosen["load_alone_per_s"] / chosen["load_beside_per_s"]).to_list())
 
 
 def beside_table(runs: pl.DataFrame) -> pl.DataFrame:
-    """One row a reader, size, depth and load: latency and bandwidth over the idle case, slowdown of the load."""
+    """One row per reader, size, depth and load: latency and bandwidth divided by the idle case's, slowdown of the load."""
     rows = []
     for keys in runs.select(CELL).unique().sort(CELL).iter_rows(named=True):
         idle = {**keys, "beside": "idle"}
@@ -226,7 +226,7 @@ def beside_table(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def crossover_table(passes: pl.DataFrame) -> pl.DataFrame:
-    """One row a share of a layer: median seconds of reading so many records, and of the whole layer as one extent."""
+    """One row per share of a layer's records: median seconds for separate reads of them, and for the layer as one extent."""
     whole = passes.filter(how="sequential").select("round", sequential_s="seconds")
     paired = passes.filter(how="sparse").join(whole, on="round")
     grouped = paired.group_by("share", maintain_order=True).agg(
@@ -241,7 +241,7 @@ def crossover_table(passes: pl.DataFrame) -> pl.DataFrame:
 
 
 def crossover(table: pl.DataFrame) -> float:
-    """Share of a layer from which one sequential extent is faster, between the shares that were read; above 1: never."""
+    """Share of a layer's records from which reading the layer as one extent is faster, interpolated; above 1: never."""
     earlier_share = earlier_ratio = 0.0
     for share, ratio in table.select("share", "ratio").iter_rows():
         if ratio >= 1:

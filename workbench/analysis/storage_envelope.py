@@ -1,4 +1,4 @@
-"""Gate A's envelope of this disk: made from its runs, and found again for the machine and filesystem it was measured on."""
+"""Gate A's envelope of this disk: made from the gate's runs, and looked up by profile, machine and filesystem."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ ENVELOPE_NAME = "envelope.json"
 
 
 def recommend(runs: pl.DataFrame, choice: Choice, size: str, read_bytes: int) -> Recommendation:
-    """A choice with what all its cold and idle runs gave."""
+    """The recommendation of a reader and depth, with medians of its cold runs without a load; `read_bytes` is one read's size."""
     chosen = select(runs, reader=choice.reader, depth=choice.depth, size=size, cache="cold", beside="idle")
     middle = {name: _median(chosen, name) for name in ("bandwidth_gbps", "reads_per_s", "p50_us")}
     spread = spread_of(chosen["bandwidth_gbps"].to_list())
@@ -25,15 +25,15 @@ def recommend(runs: pl.DataFrame, choice: Choice, size: str, read_bytes: int) ->
 
 
 def envelope_of(runs: pl.DataFrame, *, name: str, source: str, page: str, large: str, measured: Measured) -> Envelope:
-    """The disk's four numbers from cold, idle runs of uncached readers, where there are any.
+    """The disk's four figures, from cold runs of the recommended readers without a load.
 
     Args:
         runs: all runs.
-        name: of the envelope.
-        source: the run that measured it.
-        page: size whose reads tell latency and reads per second.
-        large: size whose single read tells what one read alone transfers.
-        measured: where it holds.
+        name: name of the envelope.
+        source: the run that measured the envelope.
+        page: size whose reads give latency and reads per second.
+        large: size whose single read gives the transfer rate of one read alone.
+        measured: profile, machine and filesystem that the envelope is valid for, and the recommended readers.
     """
     cold = select(runs, cache="cold", beside="idle")
     own = cold.filter(pl.col("reader").is_in([measured.expert.reader, measured.ple.reader]))

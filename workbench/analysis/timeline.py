@@ -2,8 +2,8 @@
 
 The tokens that one pass commits share the spans of the pass, and each has an equal part of its time and waits.
 
-Times of tickets, waits and read-backs are the timed run's. Stages come from its attribution run, where it has one: between two
-read-backs their shares fill the time in which compute did not stand still, so their order is true and their lengths are fitted.
+Times of tickets, waits and read-backs are the timed run's. Stages are those of its attribution run, if it has one: between two
+read-backs they are scaled to fill the time outside exposed waits, so their order is measured and their lengths are fitted.
 """
 
 import heapq
@@ -20,13 +20,13 @@ TOKEN, WAIT, READBACK, EVALUATE, STAGE = "token", "exposed wait", "read-back", "
 READS = {"expert": "expert reads", "ple": "n-gram reads"}
 """Track of each class of reads."""
 QUEUED, IN_FLIGHT, UNSEEN = "queued", "in flight", "ready, not seen"
-"""Phases of a ticket: until it is handed to the reader, until its last byte is there, until compute learns of it."""
+"""Phases of a ticket: until its submission to the reader, until its last byte is read, until the compute thread sees it."""
 SPAN_SCHEMA: dict[str, Any] = {
     "track": pl.String,
-    # of a track whose spans overlap: the row they lie in
+    # row of the span within a track whose spans overlap
     "lane": pl.Int32,
     "name": pl.String,
-    # of a ticket's span: queued | in flight | ready, not seen; null for the ticket itself and for all others
+    # phase of a ticket: queued | in flight | ready, not seen; null for a whole ticket and for spans of other tracks
     "phase": pl.String,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
@@ -54,7 +54,7 @@ def numbered_passes(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def choose_pass(numbered: pl.DataFrame, number: int | None) -> dict[str, Any]:
-    """The row of the pass that committed token `number`; by default that of a token of median time.
+    """The row of the pass that committed token `number`; None: the pass of a token of median time.
 
     Raises BadInput when there is no such token.
     """
@@ -77,7 +77,7 @@ def token_words(number: int, committed_tokens: int) -> str:
 
 
 def token_spans(events: pl.DataFrame, chosen: dict[str, Any], num_experts: int) -> pl.DataFrame:
-    """Everything that happened during the pass `chosen` (a row of `numbered_passes`), in `SPAN_SCHEMA`."""
+    """Spans of all events during the pass `chosen` (a row of `numbered_passes`), in `SPAN_SCHEMA`."""
     timed = events.filter(pl.col("phase").ne_missing("attribution"))
     inside = timed.filter(pl.col("t_ns").is_between(chosen["start_ns"], chosen["end_ns"], closed="left"))
     waits, readbacks, evaluations = (inside.filter(kind=kind).sort("t_ns") for kind in ("wait", "readback", "evaluate"))
@@ -124,7 +124,7 @@ def _plain(events: pl.DataFrame, track: str) -> Iterator[dict[str, Any]]:
 
 
 def _reads(events: pl.DataFrame, chosen: dict[str, Any], store: str, num_experts: int) -> Iterator[dict[str, Any]]:
-    """Tickets that were open during the pass, cut to its time, each with its phases."""
+    """Spans of the tickets that were open during the pass, clipped to the pass, and of each ticket's phases."""
     read = events.filter(kind="ticket", store=store).drop_nulls("ready_ns")
     read = read.with_columns(seen_ns=pl.col("seen_ns").fill_null(pl.col("ready_ns")))
     open_then = read.filter(pl.col("submit_ns") < chosen["end_ns"], pl.col("seen_ns") > chosen["start_ns"]).sort("submit_ns")
@@ -154,7 +154,7 @@ def _label(ticket: dict[str, Any], num_experts: int) -> str:
 
 
 def lanes_of(starts: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """A row for each interval, intervals in order of their starts, such that none overlaps another in its row."""
+    """A row number for each interval, such that intervals in one row don't overlap; `starts` must ascend."""
     free: list[int] = []
     busy: list[tuple[int, int]] = []
     lanes = []
@@ -170,7 +170,7 @@ def lanes_of(starts: Sequence[int], ends: Sequence[int]) -> list[int]:
 def _stages(
     stages: pl.DataFrame, chosen: dict[str, Any], waits: pl.DataFrame, readbacks: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Stages between read-backs: what follows layer l's is its experts, then layer l + 1 up to its router."""
+    """Spans of stages between read-backs: after layer l's read-back, its experts run, then layer l + 1 up to its router."""
     if stages.is_empty():
         return
     sums = stages.group_by("layer", "name").agg(pl.col("duration_ns").sum())
@@ -189,7 +189,7 @@ def _stages(
 
 
 def free_intervals(start_ns: int, end_ns: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of `[start, end)` lies in none of the ascending intervals `taken`."""
+    """The parts of `[start, end)` outside the ascending intervals `taken`."""
     free = []
     for low, high in taken:
         if low >= end_ns:
@@ -203,7 +203,7 @@ def free_intervals(start_ns: int, end_ns: int, taken: Sequence[tuple[int, int]])
 def _filled(
     parts: Sequence[tuple[tuple[int, str], float]], free: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[tuple[int, str], int, int]]:
-    """Parts one after the other, stretched to fill the free intervals; a part that meets a gap goes on behind it."""
+    """Spans of the parts in order, scaled to fill the free intervals; a part may continue in the next interval."""
     total_ns = sum(length for _, length in parts)
     if not total_ns:
         return

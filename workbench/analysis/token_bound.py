@@ -1,4 +1,4 @@
-"""A generated token against its bounds: stage times of the attribution run, bytes of the timed run, bandwidth from elsewhere."""
+"""Bounds of a generated token's time, from stages of the attribution run, bytes of the timed run and a given bandwidth."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) 
 
 
 def _stage_ns_by_layer(stages: pl.DataFrame) -> dict[int, dict[str, float]]:
-    """Mean nanoseconds a token."""
+    """Mean nanoseconds per token, by layer and stage."""
     num_tokens = stages["position"].n_unique()
     # sums of floats depend on their order
     sums = stages.group_by("layer", "name", maintain_order=True).agg(pl.col("duration_ns").sum())
@@ -67,11 +67,11 @@ def _scaled(per_layer: StageTimes, factor: float) -> dict[int, dict[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Reads:
-    """What one record's read takes at the given bandwidth."""
+    """Time of one record's read at the given bandwidth, nanoseconds."""
 
     whole_ns: float
     split: bool
-    """Gate+up and down are read apart, so that the first two can run before the third has come."""
+    """True when gate+up and down are read separately, so that gate and up can run before down is ready."""
 
     @classmethod
     def of(cls, inside: pl.DataFrame, bandwidth_bytes_per_s: float) -> "_Reads":
@@ -84,12 +84,12 @@ class _Reads:
 
     @property
     def first_ns(self) -> float:
-        """Until the first products can run."""
+        """Nanoseconds until the first products can run: gate+up is two thirds of a record."""
         return self.whole_ns * 2 / 3 if self.split else self.whole_ns
 
 
 def _costs(scaled: StageTimes, demands: pl.DataFrame, committed: np.ndarray, reads: _Reads, top_k: int) -> Iterator[LayerCost]:
-    """One cost per demand: a layer of a pass that committed so many tokens, with the records that the pass found and missed."""
+    """One cost per demand (a layer of a pass), from its hits and misses; `committed` `[demands]` is the tokens of its pass."""
     counts = demands.select("layer", "hits", "joined", "misses").iter_rows()
     for (layer, hits, joined, misses), num_tokens in zip(counts, committed.tolist(), strict=True):
         stage_ns = {name: num_tokens * time_ns for name, time_ns in scaled.get(layer, {}).items()}

@@ -1,7 +1,7 @@
 """Spans of one token in the trace-event format that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU: a complete event (`ph` X) has `name`, `cat`,
-`ts` and `dur` in microseconds, `pid` and `tid`; metadata events (`ph` M) name and order what they stand for.
+`ts` and `dur` in microseconds, `pid` and `tid`; metadata events (`ph` M) name and order processes and threads.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ _ARGUMENTS = ("layer", "intent", "outcome", "physical_bytes")
 
 
 def trace_document(spans: pl.DataFrame, about: Mapping[str, str]) -> dict[str, Any]:
-    """A document with one thread a track, and one a lane where a track has lanes; time starts at the token's start.
+    """A document with one thread per track, or one per lane of a track that has lanes; time 0 is the token's start.
 
-    `about` says what was run; it stands in the name of the process and in `otherData`.
+    `about` describes the run: its values name the process, and all of it is in `otherData`.
     """
     spans = spans.with_columns(pl.col("lane").fill_null(0))
     order = pl.col("track").replace_strict({track: i for i, track in enumerate(_TRACKS)}, return_dtype=pl.Int32)

@@ -1,4 +1,4 @@
-"""How far the twin is from live runs: errors of hits, token time and exposed wait, and whether it is fit to be believed."""
+"""Errors of the simulated twin against live runs (hits, token time, exposed wait), and the verdict whether it is fit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from workbench.schema.generated import generated, generated_passes
 from workbench.units import NS_PER_MS
 
 QUANTITIES = ("hits", "token_time", "exposed_wait")
-"""What is compared, and the last word of its clause's code."""
+"""Compared quantities; each is the last part of its clause's code."""
 ARM = "validation"
 """Tag `arm` of a validation's run."""
 LEAST_WAIT_SHARE = 0.05
-"""A live exposed wait below this share of the token time counts as this share: next to nothing has no relative error."""
+"""Smallest live exposed wait that an error is divided by, as a share of token time: avoids dividing by nearly 0."""
 
 _RESAMPLES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """The generated tokens of a run, live or simulated."""
+    """Figures of the generated tokens of a run, live or simulated."""
 
     hit_rate: float
-    """Selected experts that were in the cache."""
+    """Share of the selected experts that were in the cache."""
     token_ms: float
-    """Durations of the generating passes per committed token."""
+    """Durations of the generating passes, milliseconds per committed token."""
     exposed_wait_ms: float
-    """Time that compute waited for records and pages, per committed token."""
+    """Time that compute waited for records and pages, milliseconds per committed token."""
     misses: float
     """Records read per committed token."""
 
@@ -93,9 +93,9 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def judge_twin(rows: Sequence[Mapping[str, Any]], *, max_error: float, min_runs: int, conditions: Sequence[str]) -> Verdict:
-    """Fit when each mean absolute error, with its whole interval, is at most `max_error`; unfit when one lies above it.
+    """Pass (fit) when each mean absolute error, with its whole interval, is at most `max_error`; fail when one is above it.
 
-    With fewer than `min_runs` runs it is not fit whatever the errors: `twin.sample`.
+    With fewer than `min_runs` runs a pass becomes inconclusive, with the code `twin.sample`.
     """
     table = error_table(rows)
     clauses = [

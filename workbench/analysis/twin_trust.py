@@ -1,4 +1,4 @@
-"""What simulated results may be trusted for: read from the newest validation of the twin on this machine."""
+"""Accuracy of simulated results, from the newest validation of the twin on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from workbench.schema import Result, Status, list_runs
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """What the newest validation says about simulated figures of a profile."""
+    """Accuracy of simulated figures of a profile, from the newest validation."""
 
     statement: str
     """One line for every simulated result."""
     errors: Mapping[str, tuple[float, float]]
-    """By quantity, lowest and highest relative error; empty where nothing was validated."""
+    """Lowest and highest relative error by quantity; empty without a validation."""
 
     def interval(self, quantity: str, simulated: float) -> tuple[float | None, float | None]:
-        """What live figures the simulated one may stand for, if the twin errs as it did; None where nothing was validated."""
+        """Range of live figures that a simulated one may stand for, if the twin errs as validated; None without a validation."""
         if quantity not in self.errors:
             return None, None
         lowest, highest = self.errors[quantity]
         return simulated / (1 + highest), simulated / (1 + lowest) if lowest > -1 else None
 
     def speeds(self, tokens_per_s: float) -> tuple[float | None, float | None]:
-        """The same of tokens a second, by the errors of token time."""
+        """Range of live tokens/s that simulated ones may stand for, from the errors of token time."""
         low, high = self.interval("token_time", 1 / tokens_per_s)
         return 1 / high if high else None, 1 / low if low else None
 
 
 def trust(root: Path, profile: str) -> Trust:
-    """What simulated results of a profile may be trusted for on this machine."""
+    """The accuracy of simulated results of a profile on this machine."""
     result = latest_validation(root, profile)
     if result is None or result.verdict is None:
         return Trust(statement=f"twin not validated: no `workbench simulate validate` of {profile} on this machine", errors={})
@@ -53,10 +53,10 @@ def latest_validation(root: Path, profile: str) -> Result | None:
 
 
 def estimates(run: Decoded, trusted: Trust) -> list[dict[str, str | float | None]]:
-    """Simulated figures with the live ones that they may stand for."""
+    """Table rows of simulated figures, each with the range of live figures that it may stand for."""
     intervals = {
         "hit rate": (run.hit_rate, trusted.interval("hits", run.hit_rate)),
         "token time, ms": (run.token_ms, trusted.interval("token_time", run.token_ms)),
-        "exposed wait a token, ms": (run.exposed_wait_ms, trusted.interval("exposed_wait", run.exposed_wait_ms)),
+        "exposed wait per token, ms": (run.exposed_wait_ms, trusted.interval("exposed_wait", run.exposed_wait_ms)),
     }
     return [{"figure": name, "simulated": value, "low": low, "high": high} for name, (value, (low, high)) in intervals.items()]

@@ -1,4 +1,4 @@
-"""Independent pieces of work over a pool of processes."""
+"""Runs independent jobs on a pool of processes."""
 
 import multiprocessing
 import os
@@ -8,19 +8,19 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 POOL_PAYS = 4_000_000
-"""Accesses to replay above which starting processes costs less than it saves."""
+"""Number of replayed accesses above which starting processes costs less time than it saves."""
 
 
 def completed(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers: int | None = None) -> Iterator[tuple[int, Any]]:
-    """`(index, work(*jobs[index]))` as each is done, by `workers` processes (as many as cores); one worker is this process.
+    """Yields `(index, work(*jobs[index]))` as jobs end. `workers` processes, default: one per core; 1: this process.
 
-    When the caller gives up, what has not begun is dropped.
+    When the caller stops iterating, jobs that have not started are cancelled.
     """
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers <= 1:
         yield from ((index, work(*job)) for index, job in enumerate(jobs))
         return
-    # workers start afresh: a fork would copy threads of this process in the middle of what they do
+    # spawn, not fork: a fork would copy this process's locks as its other threads hold them
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent) as pool:
         futures = {pool.submit(work, *job): index for index, job in enumerate(jobs)}

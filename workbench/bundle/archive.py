@@ -1,7 +1,7 @@
-"""A plain tar file of regular files, the same bytes for the same content, and a reader that trusts none of it.
+"""A plain tar file of regular files, the same bytes for the same content, and a reader that is safe on untrusted archives.
 
-Python's own reader follows headers that claim any size; this one looks at each 512-byte header by itself, and takes nothing
-but regular files with harmless names that lie whole within the archive.
+Python's `tarfile` follows headers that claim any size; this reader checks each 512-byte header, and accepts only regular files
+with harmless names whose whole content is within the archive.
 """
 
 import io
@@ -36,7 +36,7 @@ def _header(name: str, num_bytes: int) -> tarfile.TarInfo:
 
 
 def unpack_archive(path: Path, folder: Path) -> list[str]:
-    """Unpacks into the empty `folder` and returns the names in order. Raises BadInput, in one line, on anything odd."""
+    """Unpacks into the empty `folder` and returns the names in order. Raises BadInput on anything but an archive as above."""
     names: list[str] = []
     try:
         size = path.stat().st_size
@@ -50,7 +50,7 @@ def unpack_archive(path: Path, folder: Path) -> list[str]:
 
 
 def _headers(archive: BinaryIO, size: int, path: Path) -> Iterator[tarfile.TarInfo]:
-    """Headers one by one; the archive stands at the member's content when a header is yielded."""
+    """Yields the headers one by one, each with the archive positioned at that member's content."""
     for _ in range(MAX_FILES):
         place = archive.tell()
         block = archive.read(_BLOCK_BYTES)

@@ -1,7 +1,7 @@
-"""Checks a bundle on any machine: nothing in it is trusted, everything that can be computed again is.
+"""Checks a bundle on any machine: nothing in the bundle is trusted, and all that can be computed again is computed again.
 
-It shows whether the file is consistent and the verdict follows from the raw events. It can't show who made it: whoever alters
-everything consistently is caught only by the content digest that the sender quoted elsewhere.
+The check shows whether the file is consistent and the verdict follows from the raw events. It can't show who made the file: a
+consistent change of everything is found only by the content digest that the sender quoted elsewhere.
 """
 
 import tempfile
@@ -36,11 +36,11 @@ _UNREADABLE = (
     PolarsError,
     PanicException,
 )
-"""What code for honest records raises on dishonest ones; a panic of polars is no ordinary exception."""
+"""Exceptions that malformed records cause in code for well-formed ones; polars' PanicException is no subclass of Exception."""
 
 
 def check_bundle(path: Path) -> tuple[BundleManifest, list[Check]]:
-    """The manifest and every check, in order. Raises BadInput, in one line, on a file that is no harmless bundle."""
+    """The manifest and every check, in order. Raises BadInput on a file that is not a bundle or not safe to read."""
     with tempfile.TemporaryDirectory(prefix="workbench-check-") as name:
         folder = Path(name)
         names = unpack_archive(path, folder)
@@ -101,14 +101,14 @@ def _check_files(folder: Path, manifest: BundleManifest, names: list[str]) -> It
 
 
 def _check_manifest(manifest: BundleManifest, run: RunFolder, result: Result) -> Iterator[Check]:
-    """What the manifest says of the run, from the run itself."""
+    """Compares the manifest's fields about the run with the run itself."""
     found = {"kind": result.kind, "run_id": result.run_id, "needs": needs_of(run, result)}
     if wrong := [name for name, value in found.items() if getattr(manifest, name) != value]:
         yield failed(MANIFEST, f"{', '.join(wrong)}: not what the run says")
 
 
 def _where(path: Path, manifest: BundleManifest, name: str) -> str:
-    """What is known of an alteration: columns and rows of an events table."""
+    """How a file differs from the manifest, in words: for an events table, the columns and rows."""
     if name not in manifest.tables:
         return "its SHA-256 is not the manifest's"
     try:

@@ -1,4 +1,4 @@
-"""What a check of a bundle says, line by line."""
+"""Lines of the report of a bundle's check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,23 +17,23 @@ class Check:
     """One line of the report."""
 
     what: str
-    """What was looked at: a file, a run, the verdict."""
+    """The checked object: a file, a run, the verdict."""
     state: State
-    """How it ended."""
+    """How the check ended."""
     detail: str
-    """Where it differs, or why it could not be checked."""
+    """Where the object differs, or why it could not be checked."""
 
 
 def ok(what: str, detail: str = "") -> Check:
-    """It holds."""
+    """A check that passed."""
     return Check(what=what, state=State.OK, detail=detail)
 
 
 def failed(what: str, detail: str) -> Check:
-    """It does not hold."""
+    """A check that failed."""
     return Check(what=what, state=State.FAILED, detail=detail)
 
 
 def not_checked(what: str, detail: str) -> Check:
-    """It can't be known here."""
+    """A check that is not possible here."""
     return Check(what=what, state=State.NOT_CHECKED, detail=detail)

@@ -1,4 +1,4 @@
-"""Checks of a gate: its clauses measured again from the trace where the bundle holds it, its outcome drawn again from them."""
+"""Checks of a gate's run: its clauses measured again, if the bundle has the data, and its outcome derived again from them."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ _MAX_RESAMPLES = 100_000
 
 
 def check_gate(folder: RunFolder, result: Result, manifest: BundleManifest, inputs: Path) -> Iterator[Check]:
-    """Everything that can be said of a gate's run."""
+    """All checks of a gate's run."""
     if result.verdict is None:
-        yield failed("verdict", "the result has none")
+        yield failed("verdict", "the result has no verdict")
         return
     yield _check_outcome(result.verdict)
     traces = sorted(inputs.glob("*.parquet"))
@@ -23,14 +23,14 @@ def check_gate(folder: RunFolder, result: Result, manifest: BundleManifest, inpu
         yield from _check_locality(folder, result, traces[0])
     elif result.kind == "gate_c":
         yield from _check_overlap(folder, result.verdict)
-        yield not_checked("arms", "their raw events lie in their comparisons: each has a bundle of its own")
+        yield not_checked("arms", "their raw events are in the comparisons: each has a bundle of its own")
     else:
         missing = f": {', '.join(manifest.left_out)} is not in the bundle" if manifest.left_out else ""
-        yield not_checked("clauses", f"they can't be measured again from what is here{missing}")
+        yield not_checked("clauses", f"the bundle lacks the data to measure them again{missing}")
 
 
 def _check_outcome(verdict: Verdict) -> Check:
-    """A pass with limits reads inconclusive, with the codes of the limits; nothing else may differ from the clauses."""
+    """Compares the outcome with the clauses'; they may differ only where a limit turned a pass into inconclusive."""
     drawn = decide(verdict.criteria)
     limited = drawn.outcome == "pass" and verdict.outcome == "inconclusive"
     if not limited and (drawn.outcome, drawn.codes) != (verdict.outcome, verdict.codes):
@@ -83,12 +83,12 @@ def _check_overlap(folder: RunFolder, verdict: Verdict) -> Iterator[Check]:
 
 
 def _by_code(criteria: Sequence[Criterion]) -> dict[str, dict[str, Any]]:
-    """What clauses measure, by code: figures, relations and thresholds. Their words: `_check_statements`."""
+    """Figures, relations and thresholds of clauses, by code; statements are compared by `_check_statements`."""
     return {criterion.code: criterion.model_dump(exclude={"statement"}) for criterion in criteria}
 
 
 def _check_statements(stored: Sequence[Criterion], again: Sequence[Criterion]) -> Check:
-    """Another version of the workbench may say the same in other words; words that are not this one's are not vouched for."""
+    """Compares the clauses' statements; other wording, as of another version of the workbench, is reported as not checked."""
     said = {criterion.code: criterion.statement for criterion in stored}
     others = [criterion.code for criterion in again if said.get(criterion.code) != criterion.statement]
     if not others:

@@ -1,4 +1,4 @@
-"""Makes a bundle: the run's folder with its arms and the trace it rests on, in one file."""
+"""Makes a bundle: the run's folder with its arms, and the route trace that the run used, in one file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ SUFFIX = ".bundle.tar"
 RUN = "run"
 """Folder of the run within a bundle."""
 INPUTS = "inputs"
-"""Folder of what the run read and was made elsewhere: the route trace of a gate."""
+"""Folder within a bundle for inputs that another run made: the route trace of a gate."""
 EVENTS = "events.parquet"
 
 

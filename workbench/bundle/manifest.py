@@ -1,6 +1,6 @@
-"""What a bundle says of its files: SHA-256 of each, and of every column and block of rows of its event tables.
+"""Manifest of a bundle: SHA-256 of each file, and of every column and block of rows of its event tables.
 
-Columns and blocks cost a second to hash and let `check` say where a number was altered, not only that one was.
+Hashing columns and blocks takes a second, and lets `check` say where a number was altered, not only that one was.
 """
 
 import hashlib
@@ -18,20 +18,20 @@ MANIFEST = "manifest.json"
 BLOCK_ROWS = 64
 MAX_ROWS = 50_000_000
 _ROWS_PER_BYTE = 4
-"""No honest event takes less than a quarter of a byte; a file that claims so is made to fill memory."""
+"""Most rows per byte of a parquet file: real events take more than a quarter of a byte; other files are meant to fill memory."""
 
 
 class FileEntry(Config):
-    """One file."""
+    """Size and digest of one file."""
 
     num_bytes: int
     """Its size."""
     sha256: str
-    """Of its bytes."""
+    """SHA-256 of the file's bytes."""
 
 
 class TableEntry(Config):
-    """One table of events."""
+    """Digests of one table of events."""
 
     columns: dict[str, str]
     """SHA-256 of each column's values."""
@@ -45,23 +45,23 @@ class BundleManifest(Config):
     version: int = BUNDLE_VERSION
     """Schema version."""
     kind: str
-    """Of the run."""
+    """Kind of the run, e.g. generate."""
     run_id: str
-    """Of the run."""
+    """Id of the run."""
     workbench: str
-    """Version that made the bundle."""
+    """Version of the workbench that made the bundle."""
     needs: dict[str, str]
-    """Digests of what a rerun would need: stores, checkpoint."""
+    """Digests of the stores and checkpoints that a repetition of the run would need, by tag."""
     left_out: tuple[str, ...] = ()
-    """What the run refers to and the bundle does not hold."""
+    """Inputs of the run that the bundle lacks."""
     files: dict[str, FileEntry]
-    """By name in the archive."""
+    """Files by name in the archive."""
     tables: dict[str, TableEntry]
-    """By name in the archive."""
+    """Tables of events by name in the archive."""
 
     @property
     def content_digest(self) -> str:
-        """SHA-256 over names and digests of all files: what a sender quotes beside the file."""
+        """SHA-256 over names and digests of all files; senders quote it beside the file."""
         listing = json.dumps({name: entry.sha256 for name, entry in sorted(self.files.items())})
         return hashlib.sha256(listing.encode()).hexdigest()
 
@@ -73,7 +73,7 @@ def file_entry(path: Path) -> FileEntry:
 
 
 def table_entry(frame: pl.DataFrame) -> TableEntry:
-    """Digests of a table's columns and blocks, over the JSON of its values: the same whatever wrote the file."""
+    """Digests of a table's columns and blocks, over the JSON of its values: independent of how the file was written."""
     columns = {name: _digest(frame[name].to_list()) for name in frame.columns}
     blocks = [_digest(frame.slice(start, BLOCK_ROWS).rows()) for start in range(0, frame.height, BLOCK_ROWS)]
     return TableEntry(columns=columns, blocks=blocks)

@@ -26,13 +26,13 @@ from workbench.schema import Result, RunFolder, read_events
 from workbench.schema.events import events_version
 
 TOLERANCE = 1e-9
-"""Relative: the same sums in another order."""
+"""Relative tolerance, since sums may be made in another order."""
 _EVENT_KINDS = ("generate", "trace")
 _MAX_NAMED = 3
 
 
 def config_class(kind: str) -> type[Config] | None:
-    """The configuration of runs of a kind, or None where it is not known here."""
+    """The configuration class of runs of a kind, or None for an unknown kind."""
     known: dict[str, type[Config]] = {
         "generate": GenerateConfig, "trace": TraceConfig, "modes": ModesConfig, "abba": AbbaConfig,
     }  # fmt: skip
@@ -41,7 +41,7 @@ def config_class(kind: str) -> type[Config] | None:
 
 
 def check_run(what: str, folder: RunFolder, result: Result) -> Iterator[Check]:
-    """Everything that can be said of one run folder; `what` is its name in the report."""
+    """All checks of one run folder; `what` is its name in the report."""
     yield check_config(what, folder, result)
     if result.kind not in _EVENT_KINDS:
         return
@@ -57,7 +57,7 @@ def check_run(what: str, folder: RunFolder, result: Result) -> Iterator[Check]:
 
 
 def check_config(what: str, folder: RunFolder, result: Result) -> Check:
-    """The configuration gives the digest that was stored before the first read."""
+    """Checks that the configuration gives the digest that was stored before the first read."""
     stored = {folder.environment["config_digest"], result.config_digest}
     kind = config_class(result.kind)
     if len(stored) > 1:
@@ -77,7 +77,7 @@ def check_config(what: str, folder: RunFolder, result: Result) -> Check:
 
 
 def _check_metrics(what: str, events: pl.DataFrame, counted: pl.DataFrame, result: Result) -> Iterator[Check]:
-    """`counted`: the events as the run's version counts their tokens in bounds."""
+    """Compares metrics with the events; `counted`: the events as the run's version counted tokens for bounds."""
     found = run_metrics(events)
     bandwidth = result.tags.get("bandwidth_bytes_per_s")
     if bandwidth is not None:
@@ -144,7 +144,7 @@ def _more(wrong: Sequence[str]) -> str:
 
 
 def first_difference(said: Mapping[str, object], found: Mapping[str, object]) -> str:
-    """The first key on which two mappings disagree, in words, or nothing."""
+    """The first key on which two mappings disagree, in words; empty: they agree."""
     for name in sorted({*said, *found}):
         here, there = said.get(name), found.get(name)
         if isinstance(here, float) and isinstance(there, float) and _same(here, there):

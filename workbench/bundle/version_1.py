@@ -1,4 +1,4 @@
-"""What checks of older bundles need: their figures and digests by the rules of their own time."""
+"""Rules of older versions for the checks of older bundles: how tokens were counted and digests were made."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ from workbench.config import Config, read_toml
 
 
 def as_version_1_counted(events: pl.DataFrame) -> pl.DataFrame:
-    """Events of version 1 such that a run is one turn of one request.
+    """Events of version 1, changed so that the whole run is one turn of one request.
 
-    Bounds, series by token and detectors of that time counted the prompts and idle times between turns as token time.
+    In version 1, bounds, series by token and detectors counted prompts and idle times between turns as token time.
     """
     starts = pl.col("kind").eq_missing("mark") & pl.col("name").eq_missing("request_start")
     return events.filter(~starts).with_columns(request=pl.lit(0, pl.Int32))

@@ -1,4 +1,4 @@
-"""The `workbench` command. Results go to stdout, progress and logs to stderr; exit statuses: DESIGN.md section 13."""
+"""The `workbench` command. Results go to stdout, progress and logs to stderr; README.md lists the exit statuses."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def run(tokens: list[str]) -> int:
-    """Runs one command line and returns its exit status; commands return theirs, or nothing for 0."""
+    """Runs one command line and returns its exit status; a command returns its status, or None for 0."""
     try:
         status = app(tokens, exit_on_error=False, print_error=False)
         return status if isinstance(status, int) else 0
@@ -41,15 +41,15 @@ def run(tokens: list[str]) -> int:
         print(f"workbench: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
-        # its argument, where there is one, says how to go on
+        # its argument, if there is one, says how to resume
         print("; ".join(["workbench: interrupted", *map(str, stop.args)]), file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # whoever reads the output (head, less) has seen enough; nothing may be flushed into the closed pipe at exit
+        # the program that reads the output (head, less) has ended; nothing may be flushed into the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        # a disk that is full, unreadable or broken: its words say what and where
+        # a disk that is full, unreadable or broken: the error's text says what and where
         print(f"workbench: {error}", file=sys.stderr)
         return BadInput.exit_code
 

@@ -1,4 +1,4 @@
-"""`python -m workbench.cli`: the command where no script is installed, and of the arms of a comparison."""
+"""`python -m workbench.cli`: the command without an installed script; arms of a comparison are started by it."""
 
 from workbench.cli import main
 

@@ -1,4 +1,4 @@
-"""`workbench bench`: what our readers reach on this disk, against fio too, and what prefill modes make of it."""
+"""`workbench bench`: read rates of the workbench's readers on this disk, also against fio, and times of the prefill modes."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from workbench.units import MIB, PAGE_BYTES, format_bytes, parse_bytes
 _DEPTHS = (1, 4, 8, 16)
 _PAGE_DEPTHS = (32, 256)
 _MOST_DEPTH = 1024
-"""Far above what any disk gains from."""
+"""Far above the depth up to which any disk gains."""
 
 
 def register(app: App) -> None:
@@ -44,7 +44,7 @@ def io(
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Reads records and pages of a probe file uncached; with `--against fio` in turn with fio: ratios and their intervals.
+    """Reads records and pages of a probe file uncached; with `--against fio`, fio and our reader take turns and are compared.
 
     Both read into huge pages where the system has them. An interval is that of a median by order statistics, 95 %; fewer
     than 6 pairs have none. The file lies beside the profile's store and is removed afterwards. Exit status 3: fio is not
@@ -55,21 +55,21 @@ def io(
     Parameters
     ----------
     against
-        fio: run it in turn with our reader.
+        fio: run fio in turn with the workbench's reader.
     profile
-        Whose record size: mini, slice or flash-next.
+        Profile whose record size is read: mini, slice or flash-next.
     reader
-        uring, pread, or the one that a session would take here.
+        uring, pread, or best: the one that a session uses on this machine.
     depths
         Records in flight, one row each.
     pairs
         Repeats of each row; with fio a repeat is a pair.
     pages
-        Pages of 4 KiB submitted in one batch, with 32 and with 256 at the disk; 0 leaves them out.
+        Pages of 4 KiB submitted in one batch, with 32 and with 256 in flight; 0: no reads of pages.
     file_bytes
         Size of the probe file, a multiple of 8 MiB; each run reads all of its records once.
     seed
-        Of its content and of the order of reads.
+        Seed of the file's content and of the order of reads.
     json
         One JSON document instead of tables.
     """
@@ -142,7 +142,7 @@ def _show(rows: list[dict[str, Any]], batches: list[dict[str, Any]], tool: str, 
     beside = f" against {tool}" if tool else ""
     print_table(rows, f"Records, uncached{beside} (physical)")
     if batches:
-        print_table(batches, f"Pages of 4 KiB in one batch, so many at the disk{beside} (physical)")
+        print_table(batches, f"Pages of 4 KiB in one batch, `depth` in flight{beside} (physical)")
 
 
 def modes(
@@ -157,28 +157,28 @@ def modes(
     out: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Reads one layer for prompt tiles of several lengths: as a union, whole, and as the runtime chooses.
+    """Reads one layer for prompt tiles of several lengths: the selected experts only, all experts, and as the runtime chooses.
 
-    Reads are real, compute is a timed wait (emulated): of each token before its router has spoken, and in each expert.
+    Reads are real, compute is emulated by timed waits: per token before the router, and per token and routed expert.
 
     Example: workbench bench modes --tiles 16 256 2048 --before-us 20 --pair-us 1.5
 
     Parameters
     ----------
     profile
-        Whose store is read: mini, slice or flash-next.
+        Profile whose store is read: mini, slice or flash-next.
     tiles
-        Tokens of each tile; 16 64 256 1024 2048 where nothing is said.
+        Tokens of each tile; default 16 64 256 1024 2048.
     repeats
-        Passes of each tile and mode, 4 where nothing is said.
+        Passes of each tile and mode; default 4.
     before_us
-        Compute of one token before its router has spoken, microseconds.
+        Compute of one token before its router's choice is known, microseconds.
     pair_us
         Compute of one token in one routed expert, microseconds.
     smoke
-        Two tiles, one pass each: whether it runs at all.
+        Two tiles, one pass each: shows that the command works.
     settings
-        Any setting, e.g. runtime.cache_bytes=2147483648 or layer=3; may be given again and again.
+        Any setting, e.g. runtime.cache_bytes=2147483648 or layer=3; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json

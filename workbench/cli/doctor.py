@@ -1,4 +1,4 @@
-"""`workbench doctor`: what this machine can do, what is missing and how to mend it, what is unproven without a Mac."""
+"""`workbench doctor`: what this machine can do, what is missing and how to fix it, what is unproven without a Mac."""
 
 from dataclasses import asdict
 
@@ -15,7 +15,7 @@ def register(app: App) -> None:
 
 
 def doctor(*, json: bool = False) -> int:
-    """Checks this machine and says how to mend what is missing; exit status 1 when something needed fails.
+    """Checks this machine and says how to fix what is missing; exit status 1 when a check fails.
 
     Example: workbench doctor
 
@@ -38,5 +38,5 @@ def doctor(*, json: bool = False) -> int:
 
 
 def next_step(findings: list[Finding]) -> str:
-    """The one thing to do next: mend the first failure, else walk the gates."""
+    """The command to type next: the fix of the first failed check, else a walk through the gates."""
     return next((finding.fix for finding in findings if finding.level is Level.FAIL), "workbench gate all --anyway")

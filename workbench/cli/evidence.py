@@ -1,4 +1,4 @@
-"""`workbench abba`, `verdicts`, `report`, `bundle` and `check`: comparisons, conclusions and what others can check."""
+"""`workbench abba`, `verdicts`, `report`, `bundle` and `check`: comparisons, conclusions, and bundles that others can check."""
 
 import sys
 from pathlib import Path
@@ -39,32 +39,32 @@ def abba(
 ) -> int:
     """Compares two generate runs in cohorts A1 B1 B2 A2 of separate, watched processes; a verdict needs 4 valid cohorts.
 
-    Exit status: 0 better (or, of A against A, no difference), 1 worse or no gain, 4 inconclusive.
+    Exit status: 0 better (for A against A: no difference), 1 worse or no gain, 4 inconclusive.
 
     Example: workbench abba --change runtime.policy=lru --cohorts 4
 
     Parameters
     ----------
     base
-        TOML file with the settings of a generate run, arm A; the defaults and a held-out prompt where nothing is said.
+        TOML file with the settings of a generate run, arm A; without it, the defaults and a held-out prompt.
     profile
-        mini where neither this nor the base says something, slice or flash-next.
+        mini, slice or flash-next; default: the base's, else mini.
     change
         A setting that arm B differs in, key=value; may be repeated. Without one, A is compared with A.
     cohorts
-        Valid cohorts that end the series: 6 where nothing is said, 1 to 3 are indicative.
+        Valid cohorts that end the series; default 6; 1 to 3 are indicative.
     metric
-        What is compared: e2e/decode_tps where nothing is said.
+        The compared metric; default e2e/decode_tps.
     better
-        Which way the metric improves, where its unit does not say.
+        Which way the metric improves, if its unit does not tell.
     cache_state
-        What a timed arm starts from: cold_process where nothing is said.
+        State of the caches at the start of a timed arm; default cold_process.
     minimum_effect
-        Smallest gain worth having, a fraction: 0.02 where nothing is said.
+        Smallest gain worth having, a fraction; default 0.02.
     settings
         Any other setting of the comparison, e.g. drift_limit=0.02; may be repeated.
     resume
-        Goes on with an interrupted comparison: the name of its folder.
+        Name of the folder of an interrupted comparison to continue.
     json
         One JSON document instead of tables.
     """
@@ -93,14 +93,14 @@ def abba(
 
 
 def verdicts(*, everything: Annotated[bool, Parameter(name="--all", negative=())] = False, json: bool = False) -> None:
-    """Lists the verdicts: what each allows, its codes and what it rests on. None is ever overwritten, only superseded.
+    """Lists the verdicts with their codes, conditions and the decisions they allow. Verdicts are superseded, never overwritten.
 
     Example: workbench verdicts --all
 
     Parameters
     ----------
     everything
-        Show those as well that a newer verdict on the same question superseded.
+        Show superseded verdicts as well: those with a newer verdict on the same question.
     json
         One JSON document instead of a table.
     """
@@ -115,20 +115,20 @@ def verdicts(*, everything: Annotated[bool, Parameter(name="--all", negative=())
         return
     print_table([entry.row() for entry in shown])
     if hidden := len(entries) - len(shown):
-        _say(f"{hidden} superseded ones are not shown (--all shows them)")
+        _say(f"superseded verdicts that are not shown: {hidden} (--all shows them)")
 
 
 def report(*, out: Path | None = None, profile: str = "mini") -> None:
-    """Renders one self-contained HTML page from all results; its address is printed.
+    """Renders one self-contained HTML page from all results and prints its path.
 
     Example: workbench report --out report.html
 
     Parameters
     ----------
     out
-        The file: runs/report.html where nothing is said.
+        The HTML file; default runs/report.html.
     profile
-        Whose gates are shown.
+        Profile whose gates are shown.
     """
     from workbench.doctor import unproven
     from workbench.report.page import write_report
@@ -145,9 +145,9 @@ def bundle(run: str, *, out: Path | None = None) -> None:
     Parameters
     ----------
     run
-        Its folder, <kind>/<id>, or the beginning of its id.
+        The run's folder, <kind>/<id>, or the beginning of its id.
     out
-        The file: <kind>-<id>.bundle.tar in this folder where nothing is said.
+        The bundle's file; default <kind>-<id>.bundle.tar in the working folder.
     """
     from workbench.bundle.make import SUFFIX, make_bundle
 
@@ -160,9 +160,9 @@ def bundle(run: str, *, out: Path | None = None) -> None:
 
 
 def check(file: Path, *, json: bool = False) -> int:
-    """Computes verdict, metrics and digests of a bundle again from its raw events, and says what it could not check.
+    """Computes verdict, metrics and digests of a bundle again from its raw events, and lists what it could not check.
 
-    Exit status: 0 when nothing failed, 1 when something did, 2 for a file that is no harmless bundle.
+    Exit status: 0 when no check failed, 1 when one failed, 2 for a file that is not a bundle or not safe to read.
 
     Example: workbench check abba-20261130-004700628-daaa.bundle.tar
 
@@ -188,12 +188,12 @@ def check(file: Path, *, json: bool = False) -> int:
 
 
 def find_run(name: str, kind: str | None = None) -> RunFolder:
-    """A result folder by its path, `<kind>/<id>`, id, or the beginning of an id. Raises BadInput when it isn't one."""
+    """The result folder with this path, `<kind>/<id>`, id, or beginning of an id. Raises BadInput unless it is exactly one."""
     if (Path(name) / "environment.json").exists():
         return RunFolder(Path(name))
     found = [f for f in list_runs(runs_folder(), kind) if f.path.name.startswith(name) or _place(f) == name]
     if len(found) != 1:
-        several = f"; {len(found)} begin so" if found else ""
+        several = f"; {len(found)} runs match" if found else ""
         raise BadInput(f"no such run in {runs_folder()}: {name!r}{several} (workbench verdicts lists those with a verdict)")
     return found[0]
 
@@ -213,7 +213,7 @@ def _print_comparison(folder: RunFolder, *, json: bool) -> None:
     print(f"\n**{verdict.outcome.value.upper()}** ({', '.join(verdict.codes)}). {verdict.summary}")
     print_table(result.tables["cohorts"], f"{result.tags['metric']}, {result.evidence.value}, B: {result.tags['change']}")
     if result.tables["findings"]:
-        print_table(result.tables["findings"], "What the detectors saw")
+        print_table(result.tables["findings"], "Findings of the detectors")
     print("\nRests on:\n" + "\n".join(f"- {condition}" for condition in verdict.conditions))
     _say(f"result: {folder.path}")
 

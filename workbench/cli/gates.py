@@ -1,4 +1,4 @@
-"""`workbench` alone, `workbench gate` and `workbench notebook`: where the gates stand, and their verdicts."""
+"""`workbench` alone, `workbench gate` and `workbench notebook`: state of the gates, and their verdicts."""
 
 import shlex
 import sys
@@ -61,7 +61,7 @@ def gate(
     again: bool = False,
     json: bool = False,
 ) -> int:
-    """Runs a gate, or all of them, to its verdict; what is fresh is reused.
+    """Runs a gate, or all of them, to its verdict; a fresh result is reused.
 
     Exit status: 0 pass, 1 fail, 4 inconclusive; for `all`, 0 when every gate reached a verdict.
 
@@ -76,7 +76,7 @@ def gate(
     settings
         A setting, key=value; may be repeated.
     smoke
-        A small run that shows the machinery works; never a full pass.
+        A small run that shows that the gate works; never a full pass.
     anyway
         Run although a predecessor has not passed; the verdict then says so.
     again
@@ -95,7 +95,7 @@ def gate(
             unmet = error
             _say(f"gate {each.letter}: {error}")
         except KeyboardInterrupt:
-            _say(f"what was finished is kept; go on with: workbench {' '.join(sys.argv[1:])}")
+            _say(f"finished results are kept; to resume: workbench {' '.join(sys.argv[1:])}")
             raise
     _show(chosen, folders, json=json)
     file_results(runs_folder())

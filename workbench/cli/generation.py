@@ -1,4 +1,4 @@
-"""`workbench generate` and `trace`: text with metrics, and route events."""
+"""`workbench generate` and `trace`: text with metrics, and route traces."""
 
 import sys
 from pathlib import Path
@@ -67,31 +67,31 @@ def generate(
     Parameters
     ----------
     prompt
-        Text to go on from.
+        Text to continue.
     prompt_file
         File that holds the prompt.
     turns
-        File with one prompt a line; the sequence's state and the cache go on from turn to turn.
+        File with one prompt per line; each line is a turn that continues the sequence and its cache.
     max_tokens
-        Tokens to generate in each turn; 128 where nothing is said.
+        Tokens to generate in each turn; default 128.
     cache_bytes
-        Budget for record slots and n-gram pages together, e.g. 64MiB; half of the free memory where nothing is said.
+        Budget for record slots and n-gram pages together, e.g. 64MiB; default: half of the free memory.
     temperature
-        0, where nothing is said: greedy.
+        Sampling temperature; default 0: greedy.
     top_p
         Share of the probability that is kept when temperature is above 0.
     seed
-        Of the random choice.
+        Seed of the sampling.
     resident
         Hold the whole checkpoint in memory instead of streaming it (profile mini).
     bandwidth_gbps
-        The bound's bandwidth in GB/s; a short probe of the store where nothing is said.
+        Disk bandwidth for the bound, GB/s; default: measured by a short probe of the store.
     profile
-        mini, where nothing is said, slice or flash-next.
+        mini (default), slice or flash-next.
     config
-        A TOML file with the settings of a generate run; other options, then --set, lie over it.
+        A TOML file with the settings of a generate run; other options, then --set, override it.
     settings
-        Any setting, e.g. runtime.policy=lru; may be given again and again.
+        Any setting, e.g. runtime.policy=lru; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json
@@ -155,7 +155,7 @@ def _print_metrics(result: Result) -> None:
 
 
 def _print_predictions(result: Result) -> None:
-    """Reads by class and by predictor, where something was predicted."""
+    """Prints the tables of reads by class and by predictor, if a predictor planned reads."""
     if "predictors" in result.tables:
         about = f"{result.profile}, {result.evidence.value}"
         print_table([_shares(row) for row in result.tables["classes"]], f"reads by class, {about}")
@@ -190,17 +190,17 @@ def trace(
     Parameters
     ----------
     requests
-        Prompts to decode, in turn from the families.
+        Prompts to decode, taken from the families in turn.
     tokens
         Tokens to decode in each.
     split
         held_out, train or all.
     families
-        Prompt families; all where none is named.
+        Prompt families; default: all.
     profile
         mini, slice or flash-next.
     settings
-        Any setting, e.g. sampling.temperature=0; may be given again and again.
+        Any setting, e.g. sampling.temperature=0; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json

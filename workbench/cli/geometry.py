@@ -1,4 +1,4 @@
-"""`workbench geometry`: bytes by owner, bytes a token, and the tokens/s that a bandwidth allows. Arithmetic; nothing is read."""
+"""`workbench geometry`: bytes by owner and per token, and the tokens/s that a bandwidth allows. Arithmetic; reads no weights."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def register(app: App) -> None:
 
 
 def geometry(what: str, *, bandwidth_gbps: float | None = None, json: bool = False) -> None:
-    """Shows the bytes of a model by owner and by token, and the bound that a bandwidth sets.
+    """Shows the bytes of a model by owner and per token, and the bound that a bandwidth sets.
 
     Example: workbench geometry flash-next --bandwidth-gbps 6.5
 
@@ -45,7 +45,7 @@ def geometry(what: str, *, bandwidth_gbps: float | None = None, json: bool = Fal
         print_json("geometry", {"what": what, "owners": owners, **figures})
         return
     print_table(owners, f"{what}: bytes by owner")
-    print_table([{"quantity": name, "value": value, "": _readable(name, value)} for name, value in figures.items()], "A token")
+    print_table([{"quantity": name, "value": value, "": _readable(name, value)} for name, value in figures.items()], "Per token")
     if bandwidth_gbps is None:
         print(f"\n{_NO_BANDWIDTH}")
 
@@ -85,7 +85,7 @@ def owner_rows(shapes: Geometry) -> list[dict[str, Any]]:
 
 
 def token_figures(shapes: Geometry, bandwidth_gbps: float | None) -> dict[str, int | float]:
-    """What one decoded token selects, reads and adds to the state; with a bandwidth, the bound when nothing is cached."""
+    """Records, rows and bytes that one decoded token needs or adds; with a bandwidth, the bound when nothing is cached."""
     pages = shapes.ple_heads * len(shapes.ple_layer_ids)
     page_bytes = pages * BuildSettings().page_bytes
     figures: dict[str, int | float] = {

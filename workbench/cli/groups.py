@@ -8,7 +8,7 @@ from workbench.errors import BadInput, did_you_mean
 
 
 def command_group(name: str, about: str, example: str) -> App:
-    """A group without commands yet: alone it shows its help, and a word that is no command suggests the nearest."""
+    """An empty group of commands: alone it shows its help; an unknown command is refused with the nearest name."""
     group = App(name=name)
 
     def overview(*words: Annotated[str, Parameter(show=False)]) -> None:

@@ -10,12 +10,12 @@ JSON_VERSION = 1
 
 
 def print_json(kind: str, content: Mapping[str, Any]) -> None:
-    """One JSON document on stdout, with its schema version; units stand in the keys."""
+    """Prints one JSON document with its schema version to stdout; units are part of the keys."""
     print(json.dumps({"schema_version": JSON_VERSION, "kind": kind, **content}, indent=1, default=str))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:
-    """A markdown table on stdout, with its title above."""
+    """Prints a markdown table to stdout, with its title above."""
     if title:
         print(f"\n**{title}**\n")
     print(markdown_table(rows))

@@ -32,22 +32,22 @@ def plan(
     published: bool = False,
     json: bool = False,
 ) -> None:
-    """Answers what a Mac would do: a range of tokens/s, what binds, and what would help most; a simulated figure.
+    """Estimates the tokens/s of a Mac as a range, with the bottleneck and the changes that would help most (simulated).
 
     Example: workbench plan --budget-gb 20 --ssd-gbps 5 6.5 --compute-ms 45 90
 
     Parameters
     ----------
     machine
-        A machine that was reported on; options lie over what is known of it.
+        Name of a machine with published reports; other options override its known values.
     budget_gb
-        Memory that the engine may take, decimal GB.
+        Memory that the engine may use, decimal GB.
     ssd_gbps
-        Lowest and highest rate at which records come from the disk, decimal GB/s.
+        Lowest and highest bandwidth of record reads, decimal GB/s.
     compute_ms
-        Shortest and longest compute of a token with everything in memory, milliseconds.
+        Shortest and longest compute time of a token with all weights in memory, milliseconds.
     drafts
-        Drafted tokens a pass: 0, 1 or 2.
+        Drafted tokens per forward pass: 0, 1 or 2.
     published
         Show every reported machine's plan beside its report.
     json
@@ -105,11 +105,12 @@ def _show(machine: PlannedMachine, answer: SpeedPlan) -> None:
     if machine.reported_tps is not None:
         print(f"\nreported: {machine.reported_tps[0]:g} to {machine.reported_tps[1]:g} tokens/s ({machine.source})")
     committed, cost = COMMITTED[machine.mtp_depth], 1 + PASS_COST_PER_DRAFT * machine.mtp_depth
-    print("\nWorst case: 128 tokens from an empty LRU cache, no read behind compute.")
-    print("Best case: a long session under LFRU, every read behind compute.")
-    print(f"{OVERHEAD_GB[0]:g} to {OVERHEAD_GB[1]:g} GB of the budget are no slots.")
-    print(f"A pass with {machine.mtp_depth} drafts costs {cost:g} and commits {committed[0]:g} to {committed[1]:g} tokens.")
-    print("Reports lie near the worst case: see `workbench plan --published`.")
+    print("\nWorst case: 128 tokens from an empty LRU cache, no read overlapped with compute.")
+    print("Best case: a long session under LFRU, every read overlapped with compute.")
+    print(f"{OVERHEAD_GB[0]:g} to {OVERHEAD_GB[1]:g} GB of the budget hold trunk, states, scratch and n-gram rows, not experts.")
+    print(f"Drafted tokens per forward pass: {machine.mtp_depth}; compute of a pass / compute without drafts: {cost:g};")
+    print(f"tokens committed per pass: {committed[0]:g} (worst case) or {committed[1]:g} (best case).")
+    print("Published reports are near the worst case: see `workbench plan --published`.")
     for assumption in machine.assumed:
         print(f"assumed: {assumption}")
 
@@ -126,4 +127,4 @@ def _show_published(known: dict[str, PlannedMachine], *, json: bool) -> None:
         return
     shown = [{name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows]
     print_table(shown, "Plans beside reports, simulated")
-    print(f"\n{covered} of {len(rows)} reports lie in their range")
+    print(f"\n{covered} of {len(rows)} reported ranges overlap the planned range")

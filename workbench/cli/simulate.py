@@ -1,4 +1,4 @@
-"""`workbench simulate`: caches and the twin on recorded, synthetic and foreign routes. Everything it prints is simulated."""
+"""`workbench simulate`: caches and the twin on recorded, synthetic and imported routes. Everything it prints is simulated."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def register(app: App) -> None:
     """Adds the commands."""
     group = command_group(
         "simulate",
-        "Replays routes through caches and through the runtime's twin; all of it is simulated.",
+        "Replays routes through caches and through the twin, the runtime on a virtual clock; all figures are simulated.",
         "simulate misses flash-next-like",
     )
     group.command(misses)
@@ -29,7 +29,7 @@ def register(app: App) -> None:
 
 
 def misses(source: str = "flash-next-like", *, settings: Settings = (), out: Path | None = None, json: bool = False) -> None:
-    """Misses per token of every cache policy at several capacities, with 95 % intervals by request.
+    """Simulates misses per token of every cache policy at several capacities, with 95 % intervals by request.
 
     Example: workbench simulate misses runs/trace/ID/artifacts/routes.parquet --set fractions=[0.25,0.5]
 
@@ -38,7 +38,7 @@ def misses(source: str = "flash-next-like", *, settings: Settings = (), out: Pat
     source
         A route trace (.parquet), or flash-next-like, independent, repeated, loop or scan.
     settings
-        Any setting, e.g. policies=["lru","belady"] or routes.tokens=100; may be given again and again.
+        Any setting, e.g. policies=["lru","belady"] or routes.tokens=100; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json
@@ -52,14 +52,14 @@ def misses(source: str = "flash-next-like", *, settings: Settings = (), out: Pat
 
 
 def published(*, seed: int = 0, json: bool = False) -> None:
-    """Published marginals and misses of Flash-Next beside those of the synthetic routes, with the errors.
+    """Compares marginals and misses of the synthetic routes with those published for Flash-Next, with the errors.
 
     Example: workbench simulate published
 
     Parameters
     ----------
     seed
-        Of the synthetic routes.
+        Seed of the synthetic routes.
     json
         One JSON document instead of tables.
     """
@@ -77,7 +77,7 @@ def published(*, seed: int = 0, json: bool = False) -> None:
 
 
 def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = ()) -> None:
-    """Writes made-up routes as a route trace.
+    """Writes synthetic routes as a route trace.
 
     Example: workbench simulate routes loop --out /tmp/loop.parquet --set layers=8 --set experts=128
 
@@ -88,7 +88,7 @@ def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = (
     out
         The file to write.
     settings
-        Any setting, e.g. tokens=1000 or seed=7; may be given again and again.
+        Any setting, e.g. tokens=1000 or seed=7; may be repeated.
     """
     from workbench.experiments.simulation import RoutesConfig, load_routes
 
@@ -100,7 +100,7 @@ def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = (
 
 
 def import_trace(file: Path, *, layers: int, experts: int, top_k: int, out: Path) -> None:
-    """Checks a foreign route trace and writes it as one of ours.
+    """Checks a route trace of another program and writes it in the workbench's format.
 
     Example: workbench simulate import theirs.jsonl --layers 48 --experts 512 --top-k 10 --out theirs.parquet
 

@@ -1,4 +1,4 @@
-"""`workbench simulate twin`, `sweep`, `validate` and `machines`: the runtime on a virtual clock, and how far it errs."""
+"""`workbench simulate twin`, `sweep`, `validate` and `machines`: the runtime on a virtual clock, and its errors."""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def twin(
     out: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Runs the runtime's scheduler and caches on a virtual clock: tokens/s and waits of a machine that is not here.
+    """Runs the runtime's scheduler and caches on a virtual clock: tokens/s and waits to expect on another machine.
 
     Example: workbench simulate twin --envelope m2-mini-256gb --slots 1000 --set twin.predictor=oracle
 
@@ -61,9 +61,9 @@ def twin(
     stages
         A result folder whose run timed its stages, or a JSON file of stage times.
     config
-        A TOML file with the settings of a twin's run; other options, then --set, lie over it.
+        A TOML file with the settings of a twin's run; other options, then --set, override it.
     settings
-        Any setting, e.g. twin.wave=barrier or token_ms=25; may be given again and again.
+        Any setting, e.g. twin.wave=barrier or token_ms=25; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json
@@ -84,21 +84,21 @@ def twin(
             if name in result.metrics
         ]
         print_table(rows, f"{made.envelope}, {made.twin.num_slots} slots, {made.twin.predictor_label}, simulated")
-        show(folder, "estimates", "with the twin's errors where they are known", json=False)
+        show(folder, "estimates", "with the range of live figures, if the twin was validated", json=False)
     file_results(out or runs_folder())
 
 
 def sweep(config: Path | None = None, *, settings: Settings = (), out: Path | None = None, json: bool = False) -> None:
-    """Runs a grid of twins over a pool of processes; the same command goes on after an interruption.
+    """Runs a grid of twins on a pool of processes; after an interruption, the same command resumes.
 
     Example: workbench simulate sweep --set num_slots=[2000,4008,8000] --set envelopes=["m5-pro-2tb","usb-10gbps"]
 
     Parameters
     ----------
     config
-        A TOML file with the grid; --set lies over it.
+        A TOML file with the grid; --set overrides it.
     settings
-        Any setting, e.g. policies=["lru"]; may be given again and again.
+        Any setting, e.g. policies=["lru"]; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json
@@ -119,7 +119,7 @@ def validate(
     out: Path | None = None,
     json: bool = False,
 ) -> int:
-    """Runs the model live and in the twin, and says how far the twin errs; later simulations of the profile carry it.
+    """Runs the model live and in the twin and measures the twin's errors; later simulations of the profile show them.
 
     Exit status: 0 fit, 1 unfit, 4 not shown to be fit.
 
@@ -128,11 +128,11 @@ def validate(
     Parameters
     ----------
     profile
-        mini, where nothing is said, slice or flash-next.
+        mini (default), slice or flash-next.
     config
-        A TOML file with the settings of a validation; other options, then --set, lie over it.
+        A TOML file with the settings of a validation; other options, then --set, override it.
     settings
-        Any setting, e.g. envelopes=["","usb-10gbps"] or cache_shares=[0.3]; may be given again and again.
+        Any setting, e.g. envelopes=["","usb-10gbps"] or cache_shares=[0.3]; may be repeated.
     out
         Folder for the result folder, instead of runs/.
     json
@@ -168,14 +168,14 @@ def _run_row(row: dict[str, Any]) -> dict[str, str]:
 
 
 def machines(*, seed: int = 0, json: bool = False) -> None:
-    """The twin's tokens/s for Flash-Next on machines that were reported on, beside the reports, with the errors.
+    """Compares the twin's tokens/s for Flash-Next with published reports of several machines.
 
     Example: workbench simulate machines
 
     Parameters
     ----------
     seed
-        Of the synthetic routes.
+        Seed of the synthetic routes.
     json
         One JSON document instead of a table.
     """
@@ -197,7 +197,7 @@ def machines(*, seed: int = 0, json: bool = False) -> None:
         print_json("machines", {"machines": rows, "mean_absolute_error_percent": error, "covered": covered})
         return
     print_table(rounded(rows), "tokens/s, reported and simulated")
-    print(f"\nmean absolute error {error:.0f} %; {covered} of {len(rows)} reports lie between the twin's low and high end")
-    print(f"The twin runs {NUM_TOKENS} synthetic tokens from an empty LRU cache, whose misses are those that reports give.")
-    print("Its estimate waits for all misses of a layer, at the geometric mean of what is known of disk and compute;")
-    print("the ends take all ranges at their worst and best, and the best one overlaps reads with experts.")
+    print(f"\nmean absolute error {error:.0f} %; {covered} of {len(rows)} reported ranges overlap the twin's range, low to high")
+    print(f"The twin runs {NUM_TOKENS} synthetic tokens from an empty LRU cache; the reported sessions started with one, too.")
+    print("Its estimate waits for all misses of a layer, at the geometric means of the known ranges of disk and compute;")
+    print("low and high take all ranges at their worst and best, and high overlaps reads with experts.")

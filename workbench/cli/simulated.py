@@ -1,4 +1,4 @@
-"""How the commands of `workbench simulate` take settings and show what a run left."""
+"""Settings and output that the commands of `workbench simulate` share."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from workbench.cli.output import print_json, print_table
 from workbench.schema import Result, RunFolder
 
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
-"""`key=value`, again and again."""
+"""`--set key=value` options; may be repeated."""
 
 
 def result_of(folder: RunFolder) -> Result:
@@ -20,7 +20,7 @@ def result_of(folder: RunFolder) -> Result:
 
 
 def show(folder: RunFolder, table: str, title: str, *, json: bool) -> None:
-    """A table of the run and where it lies, or one JSON document with everything."""
+    """Prints a table of the run and its folder, or one JSON document with the whole result."""
     result = result_of(folder)
     if json:
         print_json("simulate", {"folder": str(folder.path), **result.model_dump(mode="json")})
@@ -32,5 +32,5 @@ def show(folder: RunFolder, table: str, title: str, *, json: bool) -> None:
 
 
 def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Four significant digits are enough for people."""
+    """The rows with floats as text of four significant digits."""
     return [{name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows]

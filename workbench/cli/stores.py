@@ -1,4 +1,4 @@
-"""`workbench pack`, `slice` and `verify`: stores are made and checked."""
+"""`workbench pack`, `slice` and `verify`: make and check stores."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +13,7 @@ from workbench.stores.build import BuildSettings
 from workbench.stores.manifest import StoreManifest
 from workbench.units import PAGE_BYTES
 
-_HOW_TO_RESUME = "the same command goes on from here"
+_HOW_TO_RESUME = "the same command resumes"
 
 
 def register(app: App) -> None:
@@ -34,7 +34,7 @@ def pack(
     page_bytes: int = PAGE_BYTES,
     json: bool = False,
 ) -> None:
-    """Packs a checkpoint into a store folder; the same command goes on after an interruption.
+    """Packs a checkpoint into a store folder; after an interruption, the same command resumes.
 
     Example: workbench pack data/qwen4exp-mini-4bit --out data/stores/mini
 
@@ -47,11 +47,11 @@ def pack(
     storage_format
         ExpertMajor storage format: 2 (planar) or 1 (interleaved).
     bits
-        Bits of a weight for bf16 experts; 4 where nothing is said.
+        Bits per weight, for bf16 experts; default 4.
     group_size
-        Weights that share a scale, for bf16 experts; 64 where nothing is said.
+        Weights that share a scale, for bf16 experts; default 64.
     row_codec
-        bf16 or affine4 for n-gram rows; affine4 where their width allows it.
+        Codec of n-gram rows, bf16 or affine4; default affine4 if their width allows it.
     page_bytes
         Size of an n-gram page: 4096 or 16384.
     json
@@ -78,9 +78,9 @@ def make_slice(*, layers: int = 4, seed: int = 0, out: Path | None = None, json:
     layers
         Layers of the model; each has 1.42 GB of experts.
     seed
-        Another seed gives other weights.
+        Seed of the weights.
     out
-        The store folder; where the profile looks for it when nothing is said.
+        The store folder; default: where the profile looks for it.
     json
         One JSON document instead of a table.
     """

@@ -15,20 +15,20 @@ def register(app: App) -> None:
 
 
 def timeline(run: str, *, token: int | None = None, out: Path | None = None, json: bool = False) -> None:
-    """Writes one decoded token as a trace (open it at ui.perfetto.dev) and a figure; prints what its waits were for.
+    """Writes one decoded token as a trace (open it at ui.perfetto.dev) and a figure; prints its exposed waits by layer.
 
-    Stages are shown where the run has an attribution run: their order is true, their lengths are its shares.
+    Stages are shown if the run has an attribution run: their order is measured, their lengths are scaled from that run.
 
     Example: workbench timeline generate/20261130-004313133-0105 --token 12
 
     Parameters
     ----------
     run
-        Its folder, <kind>/<id>, or the beginning of its id.
+        The run's folder, <kind>/<id>, or the beginning of its id.
     token
         Which decoded token, from 1 on; by default one of median time. Tokens that one pass committed are shown together.
     out
-        The trace's file, the figure lies beside it: by default artifacts/timeline.json of the run.
+        The trace's file, the figure is written beside it; default: artifacts/timeline.json of the run.
     json
         One JSON document instead of tables.
     """
@@ -47,6 +47,6 @@ def timeline(run: str, *, token: int | None = None, out: Path | None = None, jso
         return
     each = "" if made.committed_tokens == 1 else " each"
     print_table(waits, f"Exposed waits of {made.words}, {made.token_ms:.1f} ms{each}, by layer and class ({evidence})")
-    print_table(mean_waits, f"The same per token, mean of all decoded tokens ({evidence})")
+    print_table(mean_waits, f"Exposed waits per token, mean of all decoded tokens ({evidence})")
     print(f"\n{made.trace}\n{made.figure}")
     print("open the trace at https://ui.perfetto.dev (it stays on your machine)", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`workbench track`, `ui` and `lab`: results into MLflow, and the pages to look at them."""
+"""`workbench track`, `ui` and `lab`: file results in MLflow, and open MLflow or JupyterLab on them."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def register(app: App) -> None:
     """Adds the commands."""
-    tracking = App(name="track", help="Files results in MLflow; `rebuild` forgets what was filed and files everything anew.")
+    tracking = App(name="track", help="Files results in MLflow; `rebuild` deletes all filed runs and files everything anew.")
     tracking.default(track)
     tracking.command(rebuild)
     app.command(tracking)
@@ -39,7 +39,7 @@ def track() -> None:
 
 
 def rebuild() -> None:
-    """Forgets everything that was filed and files every result folder anew.
+    """Deletes all filed runs and files every result folder anew.
 
     Example: workbench track rebuild
     """
@@ -89,10 +89,10 @@ def lab(*, browser: bool = True) -> None:
 
 
 def file_results(root: Path) -> None:
-    """Files what is new after a run and prints where it is; a failure is told and never fails the run.
+    """Files new results after a run and prints their addresses; a failure is reported and never fails the run.
 
-    An arm of a comparison files nothing: the comparison does, after its last arm. `WORKBENCH_TRACKING=off` leaves everything
-    to a later `workbench track`.
+    An arm of a comparison files nothing: the comparison files all arms after the last. With `WORKBENCH_TRACKING=off` nothing is
+    filed until `workbench track`.
     """
     if ARM_VARIABLE in os.environ or os.environ.get("WORKBENCH_TRACKING") == "off":
         return
@@ -130,7 +130,7 @@ def _print_filed(filed: Sequence["Filed"]) -> None:
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
-    """The server takes this process's place, so that every signal reaches it."""
+    """Replaces this process with the server's, so that every signal reaches the server."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)

@@ -1,6 +1,6 @@
-"""Stage times of a decoded token, from a run of its own: an evaluation after each stage changes timing.
+"""Stage times of decoded tokens, measured in a phase of their own, since evaluating after each stage changes the timing.
 
-The stages and their order are those of `workbench.runtime.forward`, and `gate_up` and `down` of the experts. Stages `gdn` and
+The stages and their order are those of `workbench.runtime.forward`, plus `gate_up` and `down` of the experts. Stages `gdn` and
 `qsa` include the attention's hyper-connection, stage `router` includes the MLP's.
 """
 
@@ -25,7 +25,7 @@ class StageClock:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self.position = 0
-        """Of the token that is decoded, in its sequence."""
+        """Position of the decoded token in its sequence."""
 
     def run(self, name: str, layer: int, compute: Callable[[], Any]) -> Any:
         """Computes, evaluates and times one stage (`workbench.runtime.forward.RunStage`)."""

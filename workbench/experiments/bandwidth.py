@@ -1,6 +1,6 @@
-"""The bandwidth that a bound uses: given, or of Gate A's envelope of this disk, or probed on the very store before the run.
+"""The disk bandwidth for a run's time bound: given, from Gate A's envelope of this disk, or probed on the store before the run.
 
-Never taken from the run itself.
+The bandwidth is never measured in the run itself.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from workbench.units import GB
 
 @dataclass(frozen=True, kw_only=True)
 class Bandwidth:
-    """Bytes per second and where the figure comes from."""
+    """Bytes per second, and the source of the figure."""
 
     bytes_per_s: float
     source: str
 
 
 def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfig, probe_s: float) -> Bandwidth:
-    """Of records: the given figure, else that of the disk that the run is slowed to or of this disk's envelope, else a probe.
+    """Bandwidth of record reads: the given figure, else the emulated disk's, else from this disk's envelope, else from a probe.
 
-    The envelope is Gate A's newest of this machine, filesystem and profile, and holds for uncached reads. The probe reads the
-    profile's store for `probe_s` seconds, the way the run does.
+    The envelope is Gate A's newest for this machine, filesystem and profile; only uncached runs use it. The probe reads the
+    profile's store for `probe_s` seconds with the run's read settings.
     """
     if given_gbps is not None:
         return Bandwidth(bytes_per_s=given_gbps * GB, source=f"given: {given_gbps:g} GB/s")
@@ -44,7 +44,7 @@ def known_bandwidth(given_gbps: float | None, profile: str, config: RuntimeConfi
 
 
 def _modelled(envelope: Envelope, record_bytes: int) -> Bandwidth:
-    """Records at the rate of the disk that a run is slowed to."""
+    """Bandwidth of record reads on the emulated disk."""
     gbps = min(envelope.bandwidth_gbps, envelope.iops * record_bytes / GB)
     return Bandwidth(bytes_per_s=gbps * GB, source=f"envelope {envelope.name} (emulated): {gbps:.3g} GB/s of records")
 

@@ -1,4 +1,4 @@
-"""Short measurements of the disk under a store, made the way a run reads: right before the run that needs them."""
+"""Short probes of the disk under a store, with a run's read settings, right before the run that needs the figures."""
 
 import time
 from collections.abc import Sequence
@@ -16,23 +16,24 @@ from workbench.units import GB, NS_PER_S, NS_PER_US, PAGE_BYTES, align_down, ali
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Whole pages of a file around bytes that are needed."""
+    """A read of whole pages of a file around a range of needed bytes."""
 
     offset: int
     num_bytes: int
     need_bytes: int
+    """Bytes from `offset` to the end of the needed range."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What reads of one kind gave."""
+    """Throughput of one probe."""
 
     reads_per_s: float
     bytes_per_s: float
 
 
 def record_windows(store: Path) -> tuple[Path, list[Window]]:
-    """The file of records and the windows that a run reads of it."""
+    """The file of records, and the page-aligned window of each record."""
     experts = open_store(store).experts
     extents = [experts.record(layer.layer, expert) for layer in experts.layers for expert in range(experts.num_experts)]
     windows = []
@@ -43,7 +44,10 @@ def record_windows(store: Path) -> tuple[Path, list[Window]]:
 
 
 def read_rate(path: Path, windows: Sequence[Window], *, depth: int, uncached: bool, probe_s: float, seed: int = 0) -> Rate:
-    """Reads the windows in random order, `depth` at a time, for `probe_s` seconds."""
+    """Throughput of reading the windows in random order, with `depth` reads in flight, for `probe_s` seconds.
+
+    Raises the error of a read that failed.
+    """
     order = np.random.default_rng(seed).permutation(len(windows)).tolist()
     longest = max(window.num_bytes for window in windows)
     memory = aligned_buffer(depth * longest).reshape(depth, longest)
@@ -74,9 +78,10 @@ def read_rate(path: Path, windows: Sequence[Window], *, depth: int, uncached: bo
 
 
 def probe_envelope(store: Path, config: RuntimeConfig, probe_s: float) -> Envelope:
-    """The disk's four numbers by the reader that `config` gets; each of the four kinds of reads takes `probe_s` seconds.
+    """Measures the disk's envelope with the read settings of `config`, in four probes of `probe_s` seconds each.
 
-    Alone, a page and a record tell latency and stream; many at once, records tell bandwidth and pages reads a second.
+    Pages and records at depth 1 give latency and the rate of a single stream; records and pages at full depth give bandwidth
+    and IOPS.
     """
     path, records = record_windows(store)
     pages = [Window(offset=window.offset, num_bytes=PAGE_BYTES, need_bytes=PAGE_BYTES) for window in records]
@@ -93,7 +98,7 @@ def probe_envelope(store: Path, config: RuntimeConfig, probe_s: float) -> Envelo
     record_bytes = rate["record", 1].bytes_per_s / rate["record", 1].reads_per_s
     many = rate["record", config.expert_depth].bytes_per_s
     longer_s = alone_s["record"] - alone_s["page"]
-    # a record alone that takes no longer than a page streams as fast as the disk gives anything
+    # when a record takes no longer than a page, the time difference gives no stream rate: use the full bandwidth
     stream = (record_bytes - PAGE_BYTES) / longer_s if longer_s > 0 else many
     return Envelope(
         name="probe",

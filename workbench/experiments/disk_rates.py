@@ -1,4 +1,4 @@
-"""What the choice of prefill modes knows of the disk: records apart and large extents, from the sources a bound uses too."""
+"""Disk rates for the choice of prefill mode: of single records and of large extents. Same sources as a bound's bandwidth."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ _EXTENT_BYTES = 16 * MIB
 
 
 def known_rates(profile: str, config: RuntimeConfig, records: Bandwidth, probe_s: float) -> DiskRates:
-    """Records apart as `records` has them; extents by the envelope that the run is slowed to, or this disk's, else by a probe.
+    """Rates of single records (`records`) and of extents (from the emulated disk's envelope, else this disk's, else a probe).
 
-    The probe takes `probe_s` seconds. Extents are never taken to be slower than records.
+    The probe takes `probe_s` seconds. The rate of extents is at least that of records.
     """
     extents = _extents(profile, config, probe_s)
     return DiskRates(

@@ -43,48 +43,48 @@ TextSink = Callable[[str], None]
 
 
 class GenerateConfig(Config):
-    """One request, of one or more turns that share state and cache."""
+    """One request of one or more turns, which share the sequence's state and the cache."""
 
     profile: str = "mini"
     """mini, slice or flash-next."""
     turns: tuple[str, ...] = ()
-    """Prompts; the sequence's state and the cache go on from one to the next."""
+    """Prompts, one per turn; the sequence's state and the cache are kept between turns."""
     max_tokens: int = Field(128, ge=1)
     """Tokens to generate in each turn."""
     resident: bool = False
-    """Stream nothing: the checkpoint whole in memory (profile mini), or the store's layers read whole (slice)."""
+    """No streaming: the whole checkpoint in memory (profile mini), or whole layers read one at a time (profile slice)."""
     stop_at_eos: bool = True
-    """End a turn behind the end-of-text token."""
+    """End a turn after the end-of-text token."""
     tile: int = Field(256, ge=1)
-    """Prompt tokens a prefill pass takes."""
+    """Prompt tokens per prefill pass."""
     idle_s: float = Field(0.0, ge=0)
-    """Time between two turns, seconds: a tool runs, a person reads."""
+    """Idle time between two turns (a tool runs, a person reads), seconds."""
     hot_set: int = Field(0, ge=0)
-    """Most records that this time brings back for the sequence, what it used most and latest first; 0: none."""
+    """Most records prefetched for the sequence in the idle time, its most and latest used first; 0: none."""
     routes: bool = False
-    """Leave the native router's choices in artifacts/routes.parquet: the future that an oracle needs to know."""
+    """Write the native router's choices to artifacts/routes.parquet, from which an oracle predictor knows the future."""
     warm_up_tokens: int = Field(0, ge=0)
-    """Tokens decoded first, in a sequence that is thrown away with its events; the cache keeps what they read."""
+    """Tokens decoded before the run, in a sequence that is discarded with its events; the cache keeps the records they read."""
     attribution_tokens: int = Field(8, ge=0)
-    """Tokens of the separate run that times each stage; 0: none, hence no bound."""
+    """Tokens decoded after the run to time each stage; 0: no stage times, and hence no bound."""
     bandwidth_gbps: float | None = Field(None, gt=0)
-    """The bound's bandwidth; absent: a probe of the store before the run."""
+    """Disk bandwidth for the bound, decimal GB/s; default: from the disk's envelope, else from a probe before the run."""
     probe_s: float = Field(2.0, gt=0)
-    """Seconds of that probe."""
+    """Seconds of the probe."""
     runtime: RuntimeConfig = RuntimeConfig()
-    """Where experts and n-gram rows come from."""
+    """Cache and reads of experts and n-gram rows."""
     sampling: SamplingConfig = SamplingConfig()
-    """How tokens are chosen."""
+    """Sampling of tokens."""
 
     @property
     def evidence(self) -> Evidence:
-        """What the run's numbers rest on: reads paced by an envelope are emulated."""
+        """Kind of evidence of the run's figures: emulated when reads are paced by an envelope, else physical."""
         return Evidence.EMULATED if self.runtime.envelope and not self.resident else Evidence.PHYSICAL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generated:
-    """What a run leaves: its folder, and each turn's text."""
+    """Result of a run: its folder, and the text of each turn."""
 
     folder: RunFolder
     texts: tuple[str, ...]
@@ -136,7 +136,10 @@ def _write_text(folder: RunFolder, texts: tuple[str, ...]) -> str:
 
 
 def open_engine(config: GenerateConfig, log: EventLog, rates: DiskRates = UNKNOWN_DISK) -> ResidentEngine | StreamedEngine:
-    """The engine that a configuration asks for; use it with `with`. `rates`: what is known of the disk."""
+    """The engine of a configuration, a context manager. `rates`: disk rates for the choice of prefill mode.
+
+    Raises BadInput for a resident run of profile flash-next.
+    """
     if not config.resident:
         return StreamedEngine(store_folder(config.profile), config.runtime, log, rates=rates)
     if config.profile == "flash-next":
@@ -145,7 +148,7 @@ def open_engine(config: GenerateConfig, log: EventLog, rates: DiskRates = UNKNOW
 
 
 def load_tokenizer(profile: str) -> Tokenizer:
-    """The tokenizer of a profile's store, or of the bundled model."""
+    """The tokenizer of a profile's store, or of the bundled model (profile mini). Raises BadInput when there is none."""
     folder = bundled_model() if profile == "mini" else store_folder(profile)
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -160,7 +163,7 @@ def _bandwidth(config: GenerateConfig) -> Bandwidth | None:
 
 
 def _rates(config: GenerateConfig, bandwidth: Bandwidth | None) -> DiskRates:
-    """What the choice of prefill modes, where there is one, knows of the disk."""
+    """Disk rates for the choice of prefill mode; `UNKNOWN_DISK` when nothing is streamed or the mode is fixed."""
     if bandwidth is None or config.runtime.prefill != "auto":
         return UNKNOWN_DISK
     if config.bandwidth_gbps is not None:
@@ -193,7 +196,7 @@ def _warming(config: GenerateConfig, engine: Engine) -> Warming | None:
 
 
 def _sink(num_experts: int, warming: Warming | None, recorder: RouteRecorder | None) -> RouteSink | None:
-    """Takes committed routes for the hot set and for the trace, where there are such."""
+    """A sink that passes committed routes to the hot set and to the recorder; None when there is neither."""
     if warming is None and recorder is None:
         return None
 
@@ -229,7 +232,7 @@ def _run_turn(
     for record in generate(session, encode(tokenizer, text), config.max_tokens, sampler, stop=stop):
         ids.append(record.token_id)
         decoded = tokenizer.decode(ids)
-        # a character may take several tokens: what ends in one half is held back
+        # a character may take several tokens: text that ends within a character is not shown yet
         if on_text is not None and not decoded.endswith("\ufffd"):
             on_text(decoded[len(shown) :])
             shown = decoded
@@ -258,7 +261,7 @@ def _checksum_metrics(engine: StreamedEngine) -> dict[str, float]:
 
 
 def _emulation_tags(engine: StreamedEngine) -> dict[str, str]:
-    """Of a paced run: the share of reads for which this machine's disk was slower than the one it stands for."""
+    """Tags of a paced run: share of reads for which this machine's disk was slower than the emulated disk."""
     if not isinstance(engine.reader, PacedReader):
         return {}
     return {"overdue_share": f"{engine.reader.num_overdue / max(1, engine.reader.num_reads):.4f}"}

@@ -1,4 +1,4 @@
-"""The twin of a live run: the same routes, pages, cache and settings, and nothing that the live run measured."""
+"""The twin of a live run: gets the same routes, pages, cache and settings, but nothing that the live run measured."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,31 +21,31 @@ from workbench.simulate.twin import Twin, TwinConfig
 from workbench.stores import Store, open_store
 
 _IMITATED = {"ple": "early", "queue": "lanes", "readback": "ids", "predictor": "nothing", "split_components": False}
-"""Settings that the twin knows one value of."""
+"""Settings of the runtime of which the twin supports one value only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwinInputs:
-    """What a twin gets of a live run."""
+    """Inputs of a twin that are taken from a live run."""
 
     config: TwinConfig
-    """From the run's settings and its store."""
+    """The twin's settings, from the run's settings and its store."""
     passes: tuple[Pass, ...]
-    """From its routes and tokens."""
+    """The passes to replay, from the run's routes and token ids."""
 
     def replay(self, stages: StageTimes, envelope: Envelope) -> pl.DataFrame:
-        """Events of the twin."""
+        """Runs the twin with the given stage times and disk, and returns its events."""
         return Twin(self.config, stages, envelope, EventLog()).run(self.passes).frame()
 
 
 def twin_inputs(live: RunFolder, runtime: RuntimeConfig, store_path: Path) -> TwinInputs:
     """The inputs of a trace run's twin; prompts must have run token by token.
 
-    Raises BadInput on settings that the twin does not imitate.
+    Raises BadInput on settings that the twin does not support.
     """
     for name, value in _IMITATED.items():
         if getattr(runtime, name) != value:
-            raise BadInput(f"runtime.{name}: the twin imitates {value!r} only")
+            raise BadInput(f"runtime.{name}: the twin supports {value!r} only")
     store = open_store(store_path)
     _, budget = plan_store_cache(store, runtime.cache_bytes)
     frame, _ = read_routes(live.artifacts / ROUTES_NAME)
@@ -62,7 +62,7 @@ def twin_inputs(live: RunFolder, runtime: RuntimeConfig, store_path: Path) -> Tw
 
 
 def _with_pages(frame: pl.DataFrame, store: Store) -> Iterator[Pass]:
-    """Passes token by token with the pages that their tokens' rows lie in."""
+    """One pass per token of the trace, with the n-gram pages that hold the token's rows."""
     tokens = frame.filter(layer=frame["layer"].min()).sort("request", "position")
     needed = {
         int(request): _pages_by_token(rows["token_id"].to_numpy(), store)
@@ -74,7 +74,7 @@ def _with_pages(frame: pl.DataFrame, store: Store) -> Iterator[Pass]:
 
 
 def _pages_by_token(tokens: np.ndarray, store: Store) -> dict[int, list[tuple[int, ...]]]:
-    """By PLE layer, the keys of each token's pages, ascending."""
+    """The page keys of each token, ascending, by PLE layer. `tokens`: the ids of one request."""
     made = {}
     for place, layer in enumerate(store.geometry.ple_layers):
         rows = row_ids(store.geometry, place, tokens.astype(np.int64), NgramContext(store.geometry))

@@ -1,7 +1,7 @@
-"""Prefill modes on one layer: real reads of a store, compute replaced by a timed wait of given cost (hence emulated).
+"""Measures prefill modes on one layer: real reads of a store, with compute replaced by a timed wait (hence emulated).
 
-Every tile is run by forced micro, forced macro and the run-time choice, interleaved A/B/B/A; what a mode leaves in memory is
-dropped between runs. How tokens choose experts is drawn, uniformly: `slice` has no router worth asking.
+Every tile runs in forced micro, forced macro and automatic mode, in an order that is reversed in every other repeat; cached
+records are dropped after each run. Experts are drawn uniformly, since `slice` has random weights and no meaningful routes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,74 +33,77 @@ from workbench.units import GB, GIB, NS_PER_S, NS_PER_US
 
 TABLE_NAME = "modes.parquet"
 _WARM_UP = -1
-"""Repeat that teaches the choice what compute and unions are like; it is not in the table."""
+"""Repeat number of a warm-up pass, from which automatic mode learns compute time and union size; not in the table."""
 _ORDERS: tuple[tuple[Mode, ...], ...] = (("micro", "macro", "auto"), ("auto", "macro", "micro"))
-"""One repeat after the other, so that drift falls on all modes alike."""
+"""Orders of even and of odd repeats, so that drift of the machine affects all modes alike."""
 MODE_SCHEMA: dict[str, Any] = {
     "tile": pl.Int32,
     "repeat": pl.Int32,
-    # asked for: micro | macro | auto; and what ran
+    # mode that was set (micro | macro | auto), and mode that ran (micro | macro)
     "mode": pl.String,
     "chosen": pl.String,
     "seconds": pl.Float64,
-    # of it, compute stood still; at least one read was on its way
+    # seconds of exposed wait; seconds with at least one read in flight
     "wait_s": pl.Float64,
     "io_s": pl.Float64,
     "physical_bytes": pl.Float64,
     # bytes of the records that the tile uses, and of the whole layer
     "union_bytes": pl.Float64,
     "layer_bytes": pl.Float64,
-    # what the choice expected, seconds and records
+    # estimates of the automatic choice: seconds of each mode, and distinct records
     "expected_micro_s": pl.Float64,
     "expected_macro_s": pl.Float64,
     "expected_union": pl.Float64,
 }
-"""Columns of the table, one row a pass."""
+"""Columns of the table; one row per pass."""
 
 
 class ModesConfig(Config):
-    """Tiles, and what computing them costs."""
+    """Settings of a measurement of prefill modes."""
 
     profile: str = "slice"
-    """Whose store is read."""
+    """Profile whose store is read."""
     layer: int = Field(0, ge=0)
-    """The layer."""
+    """Index of the layer that is read."""
     tiles: tuple[int, ...] = (16, 64, 256, 1024, 2048)
-    """Tokens of each tile."""
+    """Sizes of the tiles, tokens."""
     repeats: int = Field(4, ge=1)
-    """Passes of each tile and mode."""
+    """Passes per tile and mode."""
     before_us: float = Field(60.0, ge=0)
-    """Compute of one token before its router has spoken (attention and router), microseconds."""
+    """Assumed compute time per token until its router's ids are known (attention and router), microseconds."""
     pair_us: float = Field(6.0, ge=0)
-    """Compute of one token in one routed expert, microseconds."""
+    """Assumed compute time per token and routed expert, microseconds."""
     probe_s: float = Field(2.0, gt=0)
-    """Seconds of each of two probes of the disk, where it has no envelope."""
+    """Seconds of each of the two probes of a disk without an envelope."""
     runtime: RuntimeConfig = RuntimeConfig(cache_bytes=GIB)
-    """Memory and reads."""
+    """Cache and reads."""
     seed: int = 0
-    """Of the routes."""
+    """Seed of the drawn routes."""
 
 
 class TimedWork:
-    """Experts that take a given time, one after the other, on a device of their own."""
+    """Expert compute as a timed wait: experts run one after the other, asynchronously, as on a device.
+
+    `heat`: tokens per expert key; `pair_us`: microseconds per token and expert.
+    """
 
     def __init__(self, clock: Clock, heat: Mapping[int, int], pair_us: float) -> None:
         self._clock, self._heat, self._pair_us = clock, heat, pair_us
         self._busy_until_ns = 0
 
     def begin(self, keys: Sequence[int], views: Sequence[Views]) -> int:
-        """Queues the experts; when they will be done."""
+        """Queues the experts `keys`; returns the clock's time at which they are done, nanoseconds."""
         cost_ns = sum(self._heat[key] for key in keys) * self._pair_us * NS_PER_US
         self._busy_until_ns = round(max(self._busy_until_ns, self._clock.now_ns()) + cost_ns)
         return self._busy_until_ns
 
     def finish(self, begun: int) -> None:
-        """Waits for them."""
+        """Waits until `begun`, the time that `begin` returned."""
         self._clock.sleep_until(begun)
 
 
 def draw_heat(num_tokens: int, num_experts: int, top_k: int, rng: np.random.Generator) -> dict[int, int]:
-    """Rows that each expert gets of a tile whose tokens choose `top_k` different ones each, all equally likely."""
+    """Tokens per chosen expert, for a tile whose tokens choose `top_k` different experts each, all equally likely."""
     chosen = rng.random((num_tokens, num_experts)).argpartition(top_k - 1, axis=1)[:, :top_k]
     experts, rows = np.unique(chosen, return_counts=True)
     return dict(zip(experts.tolist(), rows.tolist(), strict=True))
@@ -108,14 +111,14 @@ def draw_heat(num_tokens: int, num_experts: int, top_k: int, rng: np.random.Gene
 
 @dataclass(frozen=True, kw_only=True)
 class ModeRuns:
-    """One row a pass, and the disk they are measured against."""
+    """Measured passes (columns `MODE_SCHEMA`), and the disk rates that the automatic choice used."""
 
     passes: pl.DataFrame
     rates: DiskRates
 
 
 def measure_modes(config: ModesConfig) -> ModeRuns:
-    """Runs every tile in every mode. Raises BadInput when the cache is too small for a ring."""
+    """Runs every tile in every mode. Raises BadInput on an unknown layer, and on a cache too small for macro's ring."""
     records = known_bandwidth(None, config.profile, config.runtime, config.probe_s)
     rates = known_rates(config.profile, config.runtime, records, config.probe_s)
     log = EventLog()
@@ -141,7 +144,7 @@ def _jobs(config: ModesConfig) -> Iterator[tuple[int, int, Mode]]:
 
 
 class _Bench:
-    """One layer of one engine, tile after tile."""
+    """Measures passes over one layer of one engine."""
 
     def __init__(self, config: ModesConfig, engine: StreamedEngine, log: EventLog) -> None:
         self._config, self._engine, self._log, self._clock = config, engine, log, RealClock()
@@ -150,7 +153,7 @@ class _Bench:
             raise BadInput("the cache is too small for a ring of two chunks: raise runtime.cache_bytes or runtime.ring_share")
 
     def run(self, tile: int, repeat: int, mode: Mode) -> dict[str, Any]:
-        """One pass over a layer of which nothing is in memory."""
+        """Measures one pass over the layer, none of whose records are cached; returns a row of the table."""
         config, geometry = self._config, self._engine.store.geometry
         rng = np.random.default_rng((config.seed, tile, repeat + 1))
         drawn = draw_heat(tile, geometry.num_experts, geometry.num_experts_per_tok, rng)
@@ -178,7 +181,7 @@ class _Bench:
 
 
 def _seen(events: pl.DataFrame) -> dict[str, Any]:
-    """What the events of a pass tell about it."""
+    """The table's columns that are computed from the events of one pass."""
     reads, waits = events.filter(kind="ticket", store="expert"), events.filter(kind="wait", store="expert")
     came = reads.drop_nulls("ready_ns")
     marks = {row["name"]: row for row in events.filter(kind="mark").iter_rows(named=True)}
@@ -195,7 +198,7 @@ def _seen(events: pl.DataFrame) -> dict[str, Any]:
 
 
 def crossover_rows(runs: ModeRuns) -> list[dict[str, Any]]:
-    """One row a tile: both modes' medians, what was chosen and what that cost, and how fast macro read."""
+    """One row per tile: median time per mode, the chosen mode, its time divided by the better mode's, macro's read rate."""
     rows = []
     for (tile,), group in runs.passes.group_by("tile", maintain_order=True):
         seconds = {mode: _median(group.filter(mode=mode)["seconds"]) for mode in ("micro", "macro", "auto")}
@@ -224,7 +227,7 @@ def _median(series: pl.Series) -> float:
 
 
 def run_modes(config: ModesConfig, *, root: Path | None = None) -> RunFolder:
-    """Measures the modes and leaves a result folder with `artifacts/modes.parquet`. Raises BadInput."""
+    """Measures the modes into a result folder with `artifacts/modes.parquet`. Raises BadInput as `measure_modes` does."""
     folder = RunFolder.create(
         root or runs_folder(), "modes", config, profile=config.profile, evidence=Evidence.EMULATED, tags={"arm": "modes"}
     )

@@ -1,4 +1,4 @@
-"""Routes of live runs as route traces: what the native router chose for committed tokens."""
+"""Routes of live runs as route traces: the experts that the native router chose for committed tokens."""
 
 import numpy as np
 import polars as pl
@@ -8,19 +8,19 @@ from workbench.scheduling.ticket import Scope
 from workbench.schema import ROUTE_SCHEMA, RunFolder, write_routes
 
 ROUTES_NAME = "routes.parquet"
-"""In a run's artifacts."""
+"""Name of a route trace in a run's artifacts."""
 
 
 class RouteRecorder:
     """Collects the rows of one request's routes."""
 
     def __init__(self, family: str, split: str) -> None:
-        """Of the prompt, as a route trace names them."""
+        """`family` and `split`: those of the prompt, for the trace's columns of these names."""
         self._family, self._split = family, split
         self._passes: list[tuple[Scope, int, np.ndarray, np.ndarray, np.ndarray]] = []
 
     def record(self, scope: Scope, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> None:
-        """A `RouteSink`: takes the committed tokens of one layer of one pass."""
+        """A `RouteSink`: records the committed tokens of one layer of one pass."""
         self._passes.append((scope, layer, tokens, ids.astype(np.int16), weights.astype(np.float32)))
 
     def frame(self) -> pl.DataFrame:

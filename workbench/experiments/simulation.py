@@ -1,4 +1,4 @@
-"""Simulations: misses of policies on routes, and runs of the twin. Recorded, synthetic and planted routes alike."""
+"""Simulations on recorded, synthetic or planted routes: misses of policies, and runs of the twin."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,41 +34,41 @@ PREFILL_TILE = 256
 
 
 class RoutesConfig(Config):
-    """Which routes to replay."""
+    """The routes to replay."""
 
     source: str = "flash-next-like"
     """A route trace (parquet), or flash-next-like, independent, repeated, loop or scan."""
     requests: int = Field(3, ge=1)
-    """Requests to make up, one after another in one cache."""
+    """Synthetic requests, run one after another in one cache."""
     tokens: int = Field(383, ge=1)
-    """Decoded tokens of each."""
+    """Decoded tokens per synthetic request."""
     layers: int = Field(48, ge=1)
-    """Layers of made-up routes."""
+    """Layers of synthetic routes."""
     experts: int = Field(512, ge=1)
-    """Experts of a layer."""
+    """Experts per layer of synthetic routes."""
     top_k: int = Field(10, ge=1)
-    """Experts a token uses in a layer."""
+    """Experts per token and layer of synthetic routes."""
     period: int = Field(20, ge=1)
     """Tokens of a loop's cycle."""
     hot: int = Field(20, ge=1)
     """Hot experts of a scan."""
     seed: int = 0
-    """Of what is drawn."""
+    """Seed of synthetic routes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRoutes:
-    """A trace with its geometry."""
+    """A route trace with its geometry."""
 
     frame: pl.DataFrame
     num_layers: int
     num_experts: int
     profile: str
-    """mini or flash-next, by geometry."""
+    """mini, slice or flash-next, by geometry."""
 
 
 def load_routes(config: RoutesConfig) -> LoadedRoutes:
-    """Reads or makes up routes. Raises BadInput on a source that is neither."""
+    """Reads a route trace or generates routes. Raises BadInput on a source that is neither a trace nor a generator's name."""
     if config.source.endswith(".parquet"):
         frame, geometry = read_routes(Path(config.source))
         return _loaded(frame, geometry["num_layers"], geometry["num_experts"])
@@ -96,10 +96,10 @@ def _loaded(frame: pl.DataFrame, num_layers: int, num_experts: int) -> LoadedRou
 
 
 class MissesConfig(Config):
-    """Which caches to replay routes through."""
+    """The caches to replay routes through."""
 
     routes: RoutesConfig = RoutesConfig()
-    """What is replayed."""
+    """Routes to replay."""
     policies: tuple[str, ...] = ("lru", "lfru", "arc", "s3-fifo", "score", "layer-quota", "belady")
     """Policies by name."""
     fractions: tuple[float, ...] = (0.163, 0.258, 0.326, 0.415, 0.488)
@@ -111,7 +111,7 @@ class MissesConfig(Config):
 def simulate_misses(config: MissesConfig, root: Path | None = None) -> RunFolder:
     """Replays routes through every policy and capacity; the folder's table `misses` has 95 % intervals by request.
 
-    One session: requests share the cache, which starts empty; prompt tokens warm it, decoded tokens are counted.
+    All requests share one cache, which starts empty. Misses of decoded tokens are counted, those of prompt tokens are not.
     """
     routes = load_routes(config.routes)
     folder = RunFolder.create(
@@ -125,7 +125,7 @@ def simulate_misses(config: MissesConfig, root: Path | None = None) -> RunFolder
 
 
 def misses_table(routes: LoadedRoutes, config: MissesConfig) -> list[dict[str, Any]]:
-    """Misses per decoded token by policy and capacity, with the share above Belady's where that was replayed."""
+    """Misses per decoded token by policy and capacity, with the ratio to Belady's misses if Belady was replayed."""
     ordered = routes.frame.sort("request", "position", "layer")
     events = route_events(ordered, routes.num_experts)
     decoded = (ordered["phase"] == "decode").to_numpy()
@@ -157,7 +157,7 @@ def _num_slots(routes: LoadedRoutes, fraction: float) -> int:
 
 
 def _replays(routes: LoadedRoutes, events: np.ndarray, points: Sequence[tuple[float, str]]) -> list[np.ndarray]:
-    """Misses of each event for each share of all records and policy."""
+    """Misses of each event, one array per point (slots as a share of all records, policy)."""
     shape = {"num_layers": routes.num_layers, "num_experts": routes.num_experts}
     jobs = [(events, _num_slots(routes, fraction), of_layers(policy, **shape)) for fraction, policy in points]
     found: dict[int, np.ndarray] = {}
@@ -181,28 +181,28 @@ class TwinRunConfig(Config):
     """One run of the twin."""
 
     routes: RoutesConfig = RoutesConfig(requests=1, tokens=200)
-    """What the router chose."""
+    """Routes to replay."""
     twin: TwinConfig = TwinConfig(num_slots=4008)
-    """Cache, waves and predictions. The number of experts is that of the routes."""
+    """Settings of the twin; `num_experts` is replaced by that of the routes."""
     turns: int = Field(1, ge=1)
-    """Parts that each request is cut into; the requests take turns."""
+    """Parts into which each request is cut; the requests run alternately, part by part."""
     envelope: str = "m5-pro-2tb"
-    """Name of a file in data/envelopes, or a path."""
+    """Disk: name of a file in data/envelopes, or a path."""
     stages: str = ""
-    """A result folder whose run timed its stages, or a JSON file; empty: `token_ms`, spread evenly."""
+    """Stage times: a result folder of a run with attribution, or a JSON file; default: `token_ms` spread evenly over layers."""
     token_ms: float = Field(40.0, gt=0)
-    """Compute of a token where no stage times are given, milliseconds."""
+    """Compute time per token when `stages` is empty, milliseconds."""
 
 
 def run_twin(config: TwinRunConfig, routes: LoadedRoutes, log: EventLog) -> None:
-    """Runs the twin on loaded routes; its events go to `log`."""
+    """Runs the twin on loaded routes and logs its events to `log`."""
     settings = config.twin.model_copy(update={"num_experts": routes.num_experts})
     twin = Twin(settings, load_stages(config, routes.num_layers), load_envelope(config.envelope), log)
     twin.run(in_turns(list(passes(routes.frame, routes.num_experts, tile=PREFILL_TILE)), config.turns))
 
 
 def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
-    """Runs the twin and leaves a result folder like a live run's, labelled simulated."""
+    """Runs the twin and writes a result folder like a live run's, labelled simulated."""
     load_envelope(config.envelope)
     routes = load_routes(config.routes)
     tags = {"arm": config.twin.predictor_label, "envelope": config.envelope, "routes": config.routes.source}

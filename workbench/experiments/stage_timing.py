@@ -1,8 +1,8 @@
-"""Stage times for the twin, from runs of their own. Nothing of the run that is to be imitated goes in.
+"""Stage times for the twin, measured in separate runs: nothing of the run to be imitated is used.
 
-A run with everything cached, which does all that a trace run does, gives what a token takes without reads, and an attribution
-of it the shares of the stages. What reads cost the computing thread comes from two trace runs with the smallest cache, one of
-which starts nothing before all is there: the costs with which their twins wait as long, and take as long, as they did.
+A trace run with all records cached gives the time of a token without reads, and an attribution gives each stage's share of this
+time. The CPU costs of reads are fitted to two trace runs with the smallest cache, one of them a barrier run: with the fitted
+costs, the runs' twins have the same waits and token times as the runs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,23 +27,26 @@ from workbench.simulate.stages import StageTimes
 from workbench.units import NS_PER_MS
 
 _MOST_US = 2000.0
+"""Upper limit of each fitted cost, microseconds."""
 _ROUNDS = 2
+"""Rounds of fitting the cost of a read, then its split between submission, flight and completion."""
 _STEPS = 24
+"""Most steps of one fit."""
 _CLOSE = 1e-3
-"""Share of a live figure that its twin may be off by."""
+"""Relative difference between twin and live run at which a fit stops."""
 
 
 class TimingPlan(Config):
-    """What is run with everything cached."""
+    """Settings of the run with all records cached."""
 
     recording: TraceConfig
-    """Its first prompt is decoded twice: the second time nothing is read, and that is what counts."""
+    """Trace whose first prompt is decoded twice; only the second time, which reads nothing, is measured."""
     attribution_tokens: int = Field(16, ge=1)
-    """Tokens whose stages are timed one by one, behind the rest."""
+    """Tokens decoded afterwards to time each stage."""
 
 
 def timing_steps(plan: TimingPlan, root: Path) -> Iterator[RunFolder]:
-    """Times the stages token by token; yields the folder, of kind `stages`, the last time when it is finished."""
+    """Runs the stage timing; yields its result folder (kind `stages`) after each measured token, and again when finished."""
     recording = plan.recording
     runtime = recording.runtime.model_copy(update={"cache_bytes": None, "envelope": "", "uncached": False})
     folder = RunFolder.create(root, "stages", plan, profile=recording.profile, evidence=Evidence.PHYSICAL)
@@ -63,7 +66,7 @@ def timing_steps(plan: TimingPlan, root: Path) -> Iterator[RunFolder]:
 
 
 def take_turns(runs: Sequence[Iterator[RunFolder]]) -> list[RunFolder]:
-    """Drives runs in turn, a token each, so that whatever else the machine does falls on all alike: their folders."""
+    """Drives the runs alternately, one token each, so that load of the machine affects all alike; returns their folders."""
     folders: dict[int, RunFolder] = {}
     going = dict(enumerate(runs))
     while going:
@@ -78,14 +81,14 @@ def take_turns(runs: Sequence[Iterator[RunFolder]]) -> list[RunFolder]:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A run with the smallest cache, and its twin as a function of stage times."""
+    """A live run with the smallest cache, and its twin as a function of stage times."""
 
     live: Decoded
     replay: Callable[[StageTimes], Decoded]
 
 
 def compute_times(timed: RunFolder) -> StageTimes:
-    """What the stages take when nothing has to be read: shares of the attribution, scaled to the plain token."""
+    """Stage times without reads: the attribution's shares, scaled to the token time of the run with all records cached."""
     events = read_events(timed.path / "events.parquet")
     plain = decoded(events)
     stages = StageTimes.from_attribution(events, f"stage timing {timed.path.name}")
@@ -93,14 +96,15 @@ def compute_times(timed: RunFolder) -> StageTimes:
 
 
 def fit_read_cost(stages: StageTimes, waiting: Calibration, alike: Calibration) -> StageTimes:
-    """The stage times with what reads cost the computing thread.
+    """The stage times with fitted CPU costs: `ask_us`, `behind_us` and `take_us` per read, `wave_us` per wave.
 
-    `waiting` starts nothing before all is there: its time besides waiting tells what a read costs, wherever that falls; its waits
-    how much of it falls into the flight or, where it waits longer than its twin, what comes with the bytes. `alike` computes as
-    the run to be imitated does: its tokens tell what its waves cost.
+    `waiting` is a barrier run: its token time less its wait time gives the CPU cost of a read outside the wait. Its wait time
+    gives the part of this cost that overlaps the read (`behind_us`) or, if the run waits longer than its twin, the cost at
+    completion (`take_us`). `alike` uses the waves of the run to be imitated: its token time gives `wave_us`.
     """
 
     def of_read(cost_us: float, shift: float) -> StageTimes:
+        """`shift` in -1..0: share of `cost_us` after submission, negated; in 0..1: `take_us` as a share of `_MOST_US`."""
         behind_us, take_us = max(-shift, 0.0) * cost_us, max(shift, 0.0) * _MOST_US
         return stages.model_copy(update={"ask_us": cost_us - behind_us, "behind_us": behind_us, "take_us": take_us})
 
@@ -127,7 +131,10 @@ def _busy_ms(run: Decoded) -> float:
 
 
 def _solve(grows: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """Where a growing function reaches a value, by the Illinois rule; the end it is nearest to where it does not."""
+    """The argument in `low..high` at which an increasing function equals `wanted`, by the Illinois method (regula falsi).
+
+    When the function does not reach `wanted`, the nearer end.
+    """
     below, above = grows(low) - wanted, grows(high) - wanted
     if below >= 0 or above <= below:
         return low
@@ -140,7 +147,7 @@ def _solve(grows: Callable[[float], float], wanted: float, low: float, high: flo
         if abs(error) <= _CLOSE * abs(wanted):
             return middle
         is_above = error > 0
-        # an end that stays twice counts half, so that it moves too
+        # Illinois: the value at an end that was kept twice is halved, so that this end moves too
         share = 0.5 if is_above is was_above else 1.0
         was_above = is_above
         if is_above:

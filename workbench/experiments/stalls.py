@@ -1,4 +1,4 @@
-"""Stall per byte: how long a token stands still for each megabyte it reads, by disk, cache and wave. Simulated."""
+"""Stall per byte: exposed wait per megabyte read, by disk, cache size and wave. Simulated."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,27 +17,27 @@ from workbench.schema import EventLog
 from workbench.simulate.twin import TwinConfig
 
 _POOL_PAYS = 20_000
-"""Layer events in all above which starting processes costs less than it saves."""
+"""Number of layer events, over all points, above which a pool of processes is faster."""
 _BYTES_PER_MB = 1_000_000
 
 
 class StallConfig(Config):
-    """What is simulated."""
+    """Settings of the simulated runs."""
 
     requests: int = Field(4, ge=1)
     """First requests of the trace that are replayed."""
     fractions: tuple[float, ...] = (0.1, 0.25, 0.5)
     """Slots as shares of all records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
-    """Missing experts that are computed together."""
+    """Fewest missing experts that are computed together; barrier: all, after the last read."""
     layer_ms: float = Field(0.5, gt=0)
-    """Compute of a token in one layer, milliseconds: assumed."""
+    """Assumed compute time per token and layer, milliseconds."""
 
 
 def stall_table(
     routes: LoadedRoutes, config: StallConfig, *, record_bytes: int, advance: Callable[[int], None] = lambda _: None
 ) -> pl.DataFrame:
-    """One row a disk of `data/envelopes`, cache and wave; the policy is LFRU."""
+    """One row per disk of `data/envelopes`, cache size and wave; the policy is LFRU. `record_bytes`: bytes of one record."""
     first = routes.frame["request"].unique().sort()[: config.requests]
     part = replace(routes, frame=routes.frame.filter(pl.col("request").is_in(first.to_list())))
     jobs = [(fraction, point, part) for fraction, point in _points(config, routes, record_bytes)]

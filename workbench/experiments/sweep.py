@@ -1,7 +1,7 @@
 """Sweeps of the twin: policy x slots x wave x predictor x envelope, over a pool of processes, with progress and resume.
 
-Each point is one file, named by its configuration, in the folder's artifacts; a sweep that was interrupted goes on where it
-stopped, and all points end in one parquet table.
+Each point is one file in the folder's artifacts, named by the digest of its configuration. An interrupted sweep is resumed with
+its finished points, and all points are written to one parquet table.
 """
 
 import itertools
@@ -44,28 +44,28 @@ class SweepConfig(Config):
     """A grid; every combination is one run of the twin on the same routes."""
 
     routes: RoutesConfig = RoutesConfig(requests=1, tokens=100)
-    """What the router chose."""
+    """Routes to replay."""
     policies: tuple[Plugin, ...] = ("lru", "lfru")
     """Eviction policies."""
     num_slots: tuple[int, ...] = (4008, 10_200)
     """Cache sizes in records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
-    """Missing experts that are computed together."""
+    """Fewest missing experts that are computed together; barrier: all, after the last read."""
     predictors: tuple[Plugin, ...] = ("nothing", "oracle")
-    """What predicts expert reads."""
+    """Predictors of expert reads."""
     predictor_settings: PredictorSettings = PredictorSettings()
-    """Of all of them."""
+    """Settings of all predictors."""
     envelopes: tuple[str, ...] = ("m5-pro-2tb",)
-    """Disks."""
+    """Disks: names of files in data/envelopes, or paths."""
     stages: str = ""
-    """As of one run of the twin."""
+    """Stage times: a result folder of a run with attribution, or a JSON file; default: `token_ms` spread evenly over layers."""
     token_ms: float = Field(40.0, gt=0)
-    """As of one run of the twin, milliseconds."""
+    """Compute time per token when `stages` is empty, milliseconds."""
     workers: int = Field(2, ge=1)
-    """Processes at once."""
+    """Number of processes."""
 
     def points(self) -> Iterator[TwinRunConfig]:
-        """Every combination."""
+        """The configuration of every combination."""
         grid = itertools.product(self.envelopes, self.num_slots, self.policies, self.waves, self.predictors)
         for envelope, num_slots, policy, wave, predictor in grid:
             twin = TwinConfig(
@@ -79,7 +79,7 @@ class SweepConfig(Config):
 
 
 def run_sweep(config: SweepConfig, root: Path | None = None) -> RunFolder:
-    """Runs the grid and leaves `artifacts/sweep.parquet`. Goes on with an unfinished sweep of the same configuration."""
+    """Runs the grid and writes `artifacts/sweep.parquet`. Resumes an unfinished sweep of the same configuration."""
     root = root or runs_folder()
     for envelope in config.envelopes:
         load_envelope(envelope)
@@ -104,7 +104,7 @@ def _speeds(trusted: Trust, tokens_per_s: float | None) -> dict[str, float | Non
 
 
 def _unfinished(config: SweepConfig, root: Path) -> Path | None:
-    """Points of the latest sweep of this configuration that did not finish."""
+    """Folder of the points of the latest unfinished sweep of this configuration; None: there is none."""
     runs = [run for run in list_runs(root, "simulate") if run.environment["config_digest"] == config.digest]
     folders = [run.artifacts / "points" for run in runs if run.status not in (Status.FINISHED, Status.RUNNING)]
     return next((folder for folder in reversed(folders) if folder.is_dir()), None)

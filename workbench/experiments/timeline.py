@@ -1,4 +1,4 @@
-"""A finished run's timeline: one token as a trace for Perfetto and as a figure, its exposed waits by layer and class."""
+"""The timeline of a finished run: one token as a Perfetto trace and as a figure, and its exposed waits by layer and class."""
 
 import json
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ TIMELINE_NAME = "timeline.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What was written, and how the token's time went."""
+    """Files of a timeline, and the token's time and waits."""
 
     token: int
-    """Number of the token, from 1 on; of several that one pass committed, the first."""
+    """Number of the token, from 1 on; when its pass committed several tokens, the first of them."""
     committed_tokens: int
-    """Tokens that its pass committed."""
+    """Tokens that the token's pass committed."""
     token_ms: float
-    """Time per token of its pass, from the end of the pass before."""
+    """Time of the pass per committed token, from the end of the previous pass, milliseconds."""
     trace: Path
     """JSON for Perfetto."""
     figure: Path
     """PNG."""
     waits: pl.DataFrame
-    """Exposed waits per token of this pass, by layer and class."""
+    """Exposed waits per committed token of this pass, by layer and class."""
     mean_waits: pl.DataFrame
-    """Exposed waits per token of all passes that generate tokens, by layer and class."""
+    """Exposed waits per committed token of all passes that generate tokens, by layer and class."""
 
     @property
     def words(self) -> str:
@@ -42,13 +42,13 @@ class Timeline:
 
 
 def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None = None, num_experts: int) -> Timeline:
-    """Writes the trace to `out` (by default in the run's artifacts) and the figure beside it.
+    """Writes the trace to `out` (by default in the run's artifacts) and the figure next to the trace.
 
     Args:
         run: a run that decoded something.
         out: the trace's file; the figure gets the suffix `.png`.
         number: which decoded token, from 1 on; by default one of median time.
-        num_experts: experts a layer, to name records.
+        num_experts: experts per layer, from which records are named.
 
     Raises BadInput when there is no such token.
     """
@@ -65,7 +65,7 @@ def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None
     said = {"run": named, "token": words, "profile": about["profile"], "evidence": about["evidence"]}
     trace.write_text(json.dumps(trace_document(spans, said)) + "\n")
     each = "" if num_tokens == 1 else " each"
-    title = f"{words.capitalize()}: {token_ms:.1f} ms{each}, compute stood still {waits['wait_ms'].sum():.1f} ms{each}"
+    title = f"{words.capitalize()}: {token_ms:.1f} ms{each}, exposed wait {waits['wait_ms'].sum():.1f} ms{each}"
     source = f"{about['profile']}, {named}"
     figure = trace.with_suffix(".png")
     save_figure(timeline_figure(spans, title, evidence=Evidence(about["evidence"]), source=source), figure)

@@ -1,4 +1,4 @@
-"""A trace run: requests decoded on the exact target, the native router's choices written down."""
+"""A trace run: decodes requests with the exact model and records the native router's choices."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,38 +29,38 @@ _PARTS_NAME = "parts"
 
 
 class TraceConfig(Config):
-    """Which requests to decode, and how."""
+    """The requests to decode, and the settings of decoding."""
 
     profile: str = "mini"
     """mini, slice or flash-next."""
     requests: int = Field(40, ge=1)
-    """Requests, taken in turn from the families, one after another in one cache."""
+    """Number of requests, whose prompts are taken from the families in turn; they run one after another with one cache."""
     tokens: int = Field(128, ge=1)
-    """Tokens to decode in each; an end-of-text token does not end a request, so that all have the same length."""
+    """Tokens to decode per request; an end-of-text token does not end a request, so that all requests have the same length."""
     split: str = "held_out"
     """held_out, train, or all prompts."""
     families: tuple[str, ...] = ()
-    """Prompt families; empty: all that the split has."""
+    """Prompt families; default: all families of the split."""
     tile: int = Field(PREFILL_TILE, ge=1)
-    """Prompt tokens a prefill pass takes."""
+    """Prompt tokens per prefill pass."""
     prompt_tokens: int | None = Field(None, ge=1)
-    """First tokens of each prompt that are used; absent: all."""
+    """Number of first tokens of each prompt that are used; default: all tokens."""
     sampling: SamplingConfig = SamplingConfig(temperature=0.8, top_p=0.95)
-    """How tokens are chosen: greedy text of a small model loops, and its routes repeat. The seed grows by one a request."""
+    """Sampling of tokens; not greedy, since greedy text of a small model loops. The seed grows by one per request."""
     runtime: RuntimeConfig = RuntimeConfig()
-    """Where experts and n-gram rows come from; routes do not depend on it."""
+    """Cache and reads of experts and n-gram rows; routes do not depend on these settings."""
 
 
 def record_trace(
     config: TraceConfig, root: Path | None = None, *, tags: Mapping[str, str] | None = None, earlier: RunFolder | None = None
 ) -> RunFolder:
-    """Decodes the requests and leaves `artifacts/routes.parquet` in a result folder of kind `trace`.
+    """Decodes the requests and writes `artifacts/routes.parquet` in a result folder of kind `trace`.
 
     Args:
         config: what to record.
         root: folder of all results.
         tags: further tags of the run.
-        earlier: an interrupted run of the same configuration; the requests that it finished are taken over.
+        earlier: an interrupted run of the same configuration, whose finished requests are reused.
     """
     with progress("trace", config.requests * config.tokens) as advance:
         *_, folder = trace_steps(config, root, tags=tags, earlier=earlier, advance=advance)
@@ -75,7 +75,11 @@ def trace_steps(
     earlier: RunFolder | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[RunFolder]:
-    """The same token by token, for whoever does something in between: yields the folder, the last time when it is finished."""
+    """Runs `record_trace` one token at a time, so that other runs can be interleaved.
+
+    Yields the result folder after each token, and once more when the folder is finished. `advance` is called with the number
+    of tokens done since its last call.
+    """
     prompts = choose_prompts(config)
     tags = {**(tags or {}), "split": config.split}
     folder = RunFolder.create(root or runs_folder(), "trace", config, profile=config.profile, evidence=Evidence.TRACE, tags=tags)
@@ -95,7 +99,7 @@ def trace_steps(
 
 
 def _take_over(earlier: RunFolder | None, parts: Path) -> int:
-    """Copies what an earlier run recorded of whole requests; returns how many."""
+    """Copies the routes of an earlier run's finished requests; returns the number of these requests."""
     parts.mkdir()
     done = sorted((earlier.artifacts / _PARTS_NAME).glob("*.parquet")) if earlier else []
     for path in done:
@@ -104,7 +108,7 @@ def _take_over(earlier: RunFolder | None, parts: Path) -> int:
 
 
 def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prompt], parts: Path) -> Iterator[int]:
-    """One file a request, so that an interrupted run keeps those that are whole; yields tokens as they are done."""
+    """Writes one file per request, so that an interrupted run keeps its finished requests; yields numbers of tokens done."""
     tokenizer = load_tokenizer(config.profile)
     for request, prompt in enumerate(prompts):
         part = parts / f"{request:06d}.parquet"
@@ -127,7 +131,7 @@ def _decode(
 
 
 def choose_prompts(config: TraceConfig) -> list[Prompt]:
-    """`config.requests` prompts, one family after another in turn. Raises BadInput when there are too few."""
+    """`config.requests` prompts, taken from the families in turn. Raises BadInput when there are too few prompts."""
     split = None if config.split == "all" else config.split
     prompts = load_prompts(data_folder() / "prompts", split=split)
     families = config.families or tuple(dict.fromkeys(prompt.family for prompt in prompts))

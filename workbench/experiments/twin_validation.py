@@ -1,6 +1,6 @@
-"""Validates the twin: live runs, each interleaved with stage timing, beside what the twin makes of their routes.
+"""Validates the twin: compares live runs, each interleaved with stage timing, with the twin's runs of the same routes.
 
-The twin gets routes, settings, an envelope and stage times; it never sees a live run's events.
+The twin gets routes, settings, an envelope and stage times, and never the events of a live run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _FAMILIES = ("python", "rust", "documentation", "prose", "lists_tables", "questi
 _TIMED_FAMILY = "prose"
 _CONDITIONS = (
     "prompts ran token by token: prefill modes are not imitated",
-    "stage times and the cost of a read come from runs of another text that took turns with the live ones, token by token",
+    "stage times and costs of reads were measured in runs of another text, interleaved with the live runs token by token",
 )
 
 
@@ -41,51 +41,51 @@ class LiveCase(Config):
     """One live run to imitate."""
 
     family: str
-    """Prompts are the first held-out ones of this family."""
+    """Prompt family; its first held-out prompts are used."""
     cache_share: float = Field(gt=0, le=1)
     """Slots as a share of all records."""
     policy: str
     """Eviction policy."""
     wave: WaveSize
-    """As of a runtime."""
+    """As `runtime.wave`."""
     envelope: str = ""
-    """Name of the disk that the reads are slowed to; empty: this disk at its own speed."""
+    """Name of the emulated disk; empty: this disk at its own speed."""
 
 
 class TwinValidationConfig(Config):
-    """Which live runs, and how near the twin must be."""
+    """The live runs of a validation, and the errors allowed to the twin."""
 
     profile: str = "mini"
-    """Which model and store."""
+    """Profile of the model and store."""
     envelopes: tuple[str, ...] = ("", "usb-10gbps")
-    """Disks; empty: this one at its own speed. The others are emulated over cached files."""
+    """Names of disks; an empty name is this disk at its own speed. All other disks are emulated over cached files."""
     slowed: tuple[str, ...] = ("m5-pro-2tb",)
-    """Disks emulated as much slower as records are smaller than Flash-Next's; else compute hides reads of small records."""
+    """Disks emulated with a record's read time as for Flash-Next's larger records; else compute would hide the reads."""
     cache_shares: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6)
-    """Slots as shares of all records; every disk with every share is one live run."""
+    """Slots as shares of all records; there is one live run per disk and share."""
     policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
-    """Eviction policies, in turn."""
+    """Eviction policies, used in rotation."""
     waves: tuple[WaveSize, ...] = (4, "barrier", 1, "all")
-    """Waves, in turn."""
+    """Settings of `runtime.wave`, used in rotation."""
     requests: int = Field(2, ge=1)
-    """Prompts of a live run."""
+    """Prompts per live run."""
     prompt_tokens: int = Field(32, ge=1)
-    """First tokens of each prompt that are used."""
+    """Number of first tokens of each prompt that are used."""
     tokens: int = Field(48, ge=2)
-    """Tokens decoded of each."""
+    """Tokens decoded per prompt."""
     attribution_tokens: int = Field(16, ge=1)
-    """Tokens whose stages are timed one by one."""
+    """Tokens decoded to time each stage."""
     probe_s: float = Field(0.4, gt=0)
     """Seconds of each of the four probes of this disk before a run at its own speed."""
     max_error: float = Field(0.20, gt=0)
-    """Mean absolute error of hits, token time and exposed wait that a fit twin may have."""
+    """Largest mean absolute error of hits, token time and exposed wait with which the twin is fit."""
     min_runs: int = Field(9, ge=1)
-    """Live runs that a fit twin needs."""
+    """Fewest live runs for the verdict that the twin is fit."""
     seed: int = 0
-    """Of the sampled tokens."""
+    """Seed of the sampled tokens."""
 
     def cases(self, disks: Iterable[str]) -> Iterator[LiveCase]:
-        """Every live run; policies and waves change from one to the next, so that none goes with one share or disk."""
+        """Every live run; policies and waves rotate, so that none of them always occurs with the same share or disk."""
         number = 0
         for disk, envelope in enumerate(disks):
             for place, share in enumerate(self.cache_shares):
@@ -100,7 +100,7 @@ class TwinValidationConfig(Config):
 
 
 def validate_twin(config: TwinValidationConfig, root: Path | None = None) -> RunFolder:
-    """Runs every case live and in the twin; the folder holds all runs, the table of errors, a figure and the verdict."""
+    """Runs every case live and in the twin; writes a folder with all runs, the table of errors, a figure and the verdict."""
     geometry = open_store(store_folder(config.profile)).geometry
     names = (*config.envelopes, *(in_proportion(name, geometry) for name in config.slowed))
     disks = {name: load_envelope(name) if name else None for name in names}
@@ -130,14 +130,14 @@ def _conditions(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     emulated = sum(row["live_evidence"] == Evidence.EMULATED for row in rows)
     if not emulated:
         return _CONDITIONS
-    own = f"{emulated} of {len(rows)} live runs are emulated by the disk model that the twin uses: only the others try that model"
+    own = f"{emulated} of {len(rows)} live runs are emulated by the twin's own disk model: only the other runs test that model"
     return (*_CONDITIONS, own)
 
 
 def _run_case(
     config: TwinValidationConfig, case: LiveCase, number: int, folder: RunFolder, emulated: Envelope | None
 ) -> dict[str, Any]:
-    """Live run and stage timing, a token each in turn; then the twin: one row."""
+    """Runs one case: live run and stage timing alternately, one token each, then the twin. Returns one row of the table."""
     store, root = store_folder(config.profile), folder.path / "runs"
     runtime = _runtime(case, store)
     envelope = emulated or probe_envelope(store, runtime, config.probe_s)
@@ -171,7 +171,7 @@ def _decoded(folder: RunFolder) -> Decoded:
 
 
 def _smallest(recording: TraceConfig, config: TwinValidationConfig, store: Path) -> TraceConfig:
-    """Another text with the smallest cache: what stage times are taken from."""
+    """The trace from which stage times are measured: another text, with the smallest cache."""
     least, _ = cache_limits(open_store(store))
     runtime = recording.runtime.model_copy(update={"cache_bytes": least.num_bytes})
     changes = {"requests": 1, "tokens": config.requests * config.tokens, "split": "train", "families": (_TIMED_FAMILY,)}
@@ -187,7 +187,7 @@ def _runtime(case: LiveCase, store: Path) -> RuntimeConfig:
         "wave": case.wave,
         "prefill": "micro",
         "envelope": case.envelope,
-        # an emulated disk must not wait for the real one
+        # reads of an emulated disk are buffered, so that the real disk does not delay them
         "uncached": not case.envelope,
     }
     return RuntimeConfig.build(values)

@@ -1,4 +1,4 @@
-"""Whom to evict. Policies are event-atomic and know keys, not slots or bytes; each is one file behind `Policy`."""
+"""Cache policies: which records to evict. They work on whole events and know keys, not slots or bytes; one file per policy."""
 
 import inspect
 from typing import Any

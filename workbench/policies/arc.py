@@ -8,11 +8,11 @@ from workbench.policies.ghosts import GhostPolicy, Keys
 
 
 class Arc(GhostPolicy):
-    """Balances recency (`once`: used by one event since admission) and frequency (`again`: by more) by its own mistakes.
+    """Balances recency (list `once`: used by one event since admission) and frequency (list `again`: used by more events).
 
-    A miss that finds its ghost in a list moves `target`, the size wanted for `once`, in that list's favour. With one
-    key an event this is the published algorithm; with more, protected keys are passed over where they stand, and when
-    one list has nothing else the other gives the victim.
+    A miss on a key that a list evicted lately (its ghost) moves `target`, the size wanted for `once`, in favour of that list.
+    With one key per event this is the published algorithm. With more, protected keys are skipped and keep their position;
+    when all keys of one list are protected, the victim is taken from the other list.
     """
 
     name = "arc"

@@ -1,4 +1,4 @@
-"""Belady's rule, which needs the future: the bound that no policy beats."""
+"""Belady's rule (IBM Systems Journal, 1966), which needs the future: a lower bound for the misses of every policy."""
 
 import heapq
 from collections.abc import Container, Sequence
@@ -9,19 +9,19 @@ _NEVER = 1 << 62
 
 
 class Belady(Policy):
-    """Evicts what is next used in the latest event; equally late: the lower key first.
+    """Evicts the record whose next use is furthest in the future; among equals, the lower key first.
 
-    Event-atomic it stays optimal: among all ways to hold each event's records together in `capacity` slots, none has
-    fewer misses. (Exchange argument: keeping the record needed sooner lets the altered schedule copy any other one step
-    by step until that record is used, a hit there and a miss in the other, and both then reach the same residents at
-    no greater cost. Two records of one event are needed equally soon, so their order is free.) It is not a bound for
-    caches that may serve a miss without admitting it.
+    The rule stays optimal for events of several keys: among all ways to hold each event's records together in `capacity`
+    slots, none has fewer misses. (Exchange argument: take any schedule that evicts another record, and alter it to keep the
+    record needed sooner. The altered schedule copies the original step by step until that record is used, a hit instead of a
+    miss, and both then reach the same residents at no greater cost. Records of one event are needed equally soon, so their
+    order is free.) The rule is no bound for caches that may serve a miss without admitting the record.
     """
 
     name = "belady"
 
     def __init__(self, capacity: int, events: Sequence[Sequence[int]]) -> None:
-        """`events` is the whole future, in the order in which `start_event` will be called."""
+        """`events`: the keys of all future events, in the order in which `start_event` will be called."""
         super().__init__(capacity)
         self._event = -1
         self._uses_backwards: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Policies that learn from ghosts, the keys they evicted lately: what ARC and S3-FIFO have in common."""
+"""The common part of ARC and S3-FIFO, policies that learn from ghosts (keys evicted lately)."""
 
 from abc import abstractmethod
 from collections import OrderedDict
@@ -10,10 +10,10 @@ Keys = OrderedDict[int, None]
 
 
 class GhostPolicy(Policy):
-    """Takes an event's misses one by one, in rank order: find its ghost, make room for it, let it in.
+    """Handles the misses of an event one by one, in rank order: finds the key's ghost, evicts a victim, inserts the key.
 
-    So admitted keys wait until `evict` says for how many of them room must be made: the last of them, as the first
-    found free slots.
+    Admitted keys are therefore queued until `evict` tells how many of them need a victim: the last ones, since the first
+    ones got free slots.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -59,20 +59,20 @@ class GhostPolicy(Policy):
 
     @abstractmethod
     def _use(self, key: int) -> None:
-        """Resident `key` is used."""
+        """Records a use of resident `key`."""
 
     @abstractmethod
     def _find_ghost(self, key: int) -> Keys | None:
-        """Looks for the ghost of a missing key, learns from it and removes it; the list it was in, if any."""
+        """Finds the ghost of missing `key`, adapts to it and removes it; returns the list that held the ghost, or None."""
 
     @abstractmethod
     def _make_room(self, ghosts: Keys | None, protected: Container[int]) -> int:
-        """Evicts one key to make room for one that was found in `ghosts`."""
+        """Evicts and returns one key, to make room for a key whose ghost was in `ghosts`."""
 
     @abstractmethod
     def _place(self, key: int, ghosts: Keys | None) -> None:
-        """`key`, found in `ghosts`, becomes resident."""
+        """Makes `key`, whose ghost was in `ghosts`, resident."""
 
     @abstractmethod
     def _remove(self, key: int) -> None:
-        """Resident `key` is gone and leaves no ghost."""
+        """Removes resident `key` without leaving a ghost."""

@@ -1,11 +1,11 @@
-"""A sequence's hot set: what it used most and latest, to be brought back while generation is idle."""
+"""The hot set of a sequence: the records it used most often and most recently, prefetched while generation is idle."""
 
 import heapq
 from collections.abc import Container, Sequence
 
 
 class HotSet:
-    """Ranks the records of one sequence by `f / (age + 1)`, counted in its own events, whoever used the cache meanwhile."""
+    """Ranks the records of one sequence by `f / (age + 1)`: uses `f` and age counted in events of this sequence only."""
 
     def __init__(self) -> None:
         self._clock = 0
@@ -13,7 +13,7 @@ class HotSet:
         self._last: dict[int, int] = {}
 
     def use(self, keys: Sequence[int]) -> None:
-        """One event of the sequence used these."""
+        """Records one event of the sequence that used `keys`."""
         self._clock += 1
         for key in keys:
             self._uses[key] = self._uses.get(key, 0) + 1

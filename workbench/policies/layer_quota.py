@@ -1,4 +1,4 @@
-"""Equal quotas by layer: the control that loses, since layers differ in what they need."""
+"""Equal quotas per layer: a control that ignores that layers need different numbers of slots."""
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
@@ -7,9 +7,9 @@ from workbench.policies.base import Policy, too_few
 
 
 class LayerQuota(Policy):
-    """Splits the cache evenly over layers, each least recently used within its part.
+    """Splits the cache evenly between layers and evicts the least recently used record of a layer.
 
-    A quota binds once the cache is full: the victim comes from the layer that is furthest above its quota.
+    Quotas apply only once the cache is full: the victim comes from the layer that is furthest above its quota.
     """
 
     name = "layer-quota"
@@ -21,7 +21,7 @@ class LayerQuota(Policy):
         self._by_recency: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(num_layers)]
 
     def start_event(self) -> None:
-        """Recency is an order; it needs no clock."""
+        """Does nothing: recency is an order of keys, without a clock."""
 
     def touch(self, keys: Sequence[int]) -> None:
         """See `Policy.touch`."""

@@ -10,18 +10,21 @@ import numpy as np
 from workbench.policies.base import Policy, too_few
 
 _NONE = 1 << 62
-"""Last use of the head of an empty list: its wait is below 0."""
+"""Stands for the last use of the head of an empty list, so that its wait is below 0."""
 _EVENTS_PER_SURVEY = 256
+"""Events between updates of the earliest last use."""
 _SPARE_LISTS = 16
+"""Lists that an eviction examines beyond those that the previous eviction needed."""
 
 
 class Lfru(Policy):
-    """Evicts the lowest `f / (age + 1)`, which is the longest wait `(age + 1) / f`.
+    """Evicts the record of the lowest score `f / (age + 1)`, that is of the longest wait `(age + 1) / f`.
 
     `f` counts every event that ever used the record, hit or miss; eviction does not reset it. `age` is the number of
-    events since the last that used it: 0 for the present one. Equal scores: the smaller `f` goes first, then the older
-    use. Residents lie in one list per `f`, oldest first, so the worst is always the head of a list; one vector
-    operation over the heads finds the list. No record being older than the oldest, lists of high `f` need no look.
+    events since the last one that used the record: 0 for the present event. Among equal scores the smaller `f` is evicted
+    first, then the older use. Residents are kept in one list per `f`, oldest first, so the victim is always the head of a
+    list; one vector operation over the heads finds that list. Lists of so high an `f` that even the age of the oldest
+    resident would not give the longest wait are not examined.
     """
 
     name = "lfru"
@@ -33,12 +36,12 @@ class Lfru(Policy):
         self._last_by_uses: list[OrderedDict[int, int]] = [OrderedDict(), OrderedDict()]
         self._counts = np.arange(64, dtype=np.float64)
         self._heads = array("q", [_NONE]) * 64
-        """Last use of each list's head. An array is faster than NumPy for one element, and NumPy sees its memory."""
+        """Last use of each list's head. `array` is faster than NumPy for single elements; `_seen_heads` shares its memory."""
         self._seen_heads = np.frombuffer(self._heads, np.int64)
         self._earliest = 0
-        """No resident was last used before."""
+        """Event number; every resident was last used in this event or later."""
         self._reach = _SPARE_LISTS
-        """Lists that are looked at first."""
+        """Number of lists that are examined first."""
 
     def start_event(self) -> None:
         """See `Policy.start_event`."""

@@ -1,4 +1,4 @@
-"""Least recently used: the control."""
+"""Least recently used: the control for all other policies."""
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
@@ -8,7 +8,7 @@ from workbench.policies.base import Policy, too_few
 
 
 class Lru(Policy):
-    """Evicts what was used longest ago; within one event, what ranked first in it."""
+    """Evicts the least recently used record; among records last used by the same event, the one ranked first."""
 
     name = "lru"
 
@@ -17,7 +17,7 @@ class Lru(Policy):
         self._by_recency: OrderedDict[int, None] = OrderedDict()
 
     def start_event(self) -> None:
-        """Recency is an order; it needs no clock."""
+        """Does nothing: recency is an order of keys, without a clock."""
 
     def touch(self, keys: Sequence[int]) -> None:
         """See `Policy.touch`."""

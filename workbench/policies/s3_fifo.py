@@ -7,21 +7,23 @@ from workbench.policies.base import too_few
 from workbench.policies.ghosts import GhostPolicy, Keys
 
 _MOST_ROUNDS = 3
+"""Largest use count of a key in `main`, as in the paper's two-bit counters."""
 
 
 class S3Fifo(GhostPolicy):
-    """A small queue filters what is not used again; a main queue gives what is used another round.
+    """Filters records that are not used again with a small queue, and reinserts used records in a main queue.
 
-    New keys enter `small`; those with a ghost enter `main`. Leaving `small`, a key used `promote_at` times since it
-    entered moves to `main`, any other becomes a ghost; leaving `main`, a used key goes round again with one use less.
-    Until the first eviction, keys that do not fit `small` enter `main`. Protected keys are passed over where they
-    stand. With one key an event this is libCacheSim's algorithm, but that `small` holds at least one record, where
-    libCacheSim caches nothing at all below ten.
+    New keys enter `small`; keys with a ghost (evicted lately) enter `main`. At the head of `small`, a key used `promote_at`
+    times since it entered moves to `main`, any other key is evicted and leaves a ghost. At the head of `main`, a used key is
+    reinserted with one use less, an unused key is evicted. Until the first eviction, keys that do not fit `small` enter
+    `main`. Protected keys are skipped and keep their position. With one key per event this is libCacheSim's algorithm, except
+    that `small` holds at least one record, where libCacheSim caches nothing at capacities below ten.
     """
 
     name = "s3-fifo"
 
     def __init__(self, capacity: int, *, small_share: float = 0.1, ghost_share: float = 0.9, promote_at: int = 2) -> None:
+        """`small_share`, `ghost_share`: sizes of the small queue and of the ghost list divided by `capacity`."""
         super().__init__(capacity)
         self._num_small = max(1, int(capacity * small_share))
         self._num_ghosts = int(capacity * ghost_share)
@@ -80,7 +82,7 @@ class S3Fifo(GhostPolicy):
 
 
 def _up_to_idle(queue: OrderedDict[int, int], num_uses: int, protected: Container[int]) -> list[int]:
-    """The unprotected keys of `queue`, oldest first, up to and with the first used fewer than `num_uses` times."""
+    """The unprotected keys of `queue`, oldest first, up to and including the first key used fewer than `num_uses` times."""
     keys = []
     for key, uses in queue.items():
         if key not in protected:

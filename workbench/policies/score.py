@@ -1,4 +1,4 @@
-"""The note's score: P(use before eviction) x exposed latency avoided / bytes (AFN-019)."""
+"""Eviction by expected benefit: P(use before eviction) x exposed latency avoided / bytes."""
 
 import math
 from collections import OrderedDict
@@ -9,19 +9,22 @@ from workbench.policies.base import Policy, too_few
 _NUM_USE_CLASSES = 8
 _NUM_AGE_CLASSES = 24
 _CENSUSES_PER_TURNOVER = 16
+"""Censuses in as many events as the cache has slots."""
 _KEPT_AT_CENSUS = 0.9
+"""Factor by which all tallies decay at a census."""
 
 
 class Score(Policy):
-    """Evicts the lowest score.
+    """Evicts the record of the lowest score.
 
-    How soon a record is used again is learnt by class: number of uses (never reset) and age (events since the last), each
-    by powers of two. A class's rate is its uses over the time that residents spent in it, seen at censuses, one every
-    capacity / 16 events; with the mean time `T` that a record stays, P(use before eviction) = 1 - exp(-rate x T).
-    Tallies fade by a tenth at each census; a class never seen has the rate 1 / (age + 1).
+    The rate at which records are used again is estimated per class: number of uses (never reset) and age (events since the
+    last use), both in powers of two. The rate of a class is its uses divided by the time that residents spent in the class,
+    sampled at censuses, one every capacity / 16 events (at least 8). With `T`, the mean time that a record stays resident,
+    P(use before eviction) = 1 - exp(-rate x T). Tallies decay by a tenth at each census; a class without data has a rate of
+    about 1 / (age + 1).
 
-    `worth(key)` is exposed latency avoided per byte; of records alike in worth and number of uses the oldest stands for
-    all. Where all records are worth the same, as by default, only the probability ranks.
+    `worth(key)` is the exposed latency avoided per byte. Of records with equal worth and use class, only the oldest is
+    considered. By default all records have the same worth, so that the probability alone decides.
     """
 
     name = "score"
@@ -90,7 +93,7 @@ class Score(Policy):
         del self._lists[self._list_of(key)][key]
 
     def _take_census(self) -> None:
-        """Adds up where residents are, works out the probabilities, and lets the tallies fade."""
+        """Adds the residents' time to their classes, updates the probabilities, and decays the tallies."""
         for (_, use_class), residents in self._lists.items():
             for last in residents.values():
                 self._time_spent[use_class][_age_class(self._clock - last)] += self._period

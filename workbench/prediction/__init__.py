@@ -1,4 +1,4 @@
-"""Who says which experts will be needed: one protocol for the live runtime and the twin. A predictor is one file behind it."""
+"""Predictors of the experts that will be needed: one protocol for the live runtime and the twin, and the bundled predictors."""
 
 from workbench.prediction.base import Predictor, PredictorSettings, RouteShape
 from workbench.prediction.budgets import ClassBudgets

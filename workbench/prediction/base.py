@@ -1,6 +1,6 @@
-"""What a predictor is: at each router or tap it names the experts that a layer ahead will need, best first.
+"""The predictor protocol: at each router or tap, a predictor names the experts that a layer ahead will need, most urgent first.
 
-Keys are `layer * num_experts + expert`. A predictor knows keys, not slots, bytes or budgets, and never computes on them.
+Keys are `layer * num_experts + expert`. A predictor sees keys only: no slots, bytes or budgets.
 """
 
 from abc import ABC, abstractmethod
@@ -18,31 +18,31 @@ from workbench.scheduling.ticket import PredictedKey, Priority, Scope
 
 @dataclass(frozen=True, kw_only=True)
 class RouteShape:
-    """The routes that a predictor is made for."""
+    """Geometry of the routes that a predictor predicts."""
 
     num_layers: int
     num_experts: int
-    """Of a layer."""
+    """Experts per layer."""
     top_k: int
-    """Experts that a token uses in a layer."""
+    """Experts that a token uses per layer."""
 
 
 class PredictorSettings(Config):
     """Settings of predictors; a predictor ignores settings that it does not use."""
 
     lead_layers: int = Field(1, ge=1)
-    """How many layers ahead the prediction is; beyond the last layer it reaches into the next token."""
+    """Layers from the present layer to the predicted one; beyond the last layer, the prediction is for the next token."""
     recall: float = Field(1.0, ge=0, le=1)
-    """noisy_oracle: chance that a needed record is predicted."""
+    """noisy_oracle: probability that a needed record is predicted."""
     precision: float = Field(1.0, gt=0, le=1)
     """noisy_oracle: share of the predictions that are needed; the rest are random records of the layer."""
     seed: int = Field(0, ge=0)
-    """noisy_oracle: of its errors."""
+    """noisy_oracle: seed of its errors."""
     routes: str = ""
-    """Oracles, live: a route trace (parquet) of the same prompts, from which they know the future."""
+    """Oracles in live runs: path of a route trace (parquet) of the same prompts, from which they know the future."""
 
     def label(self, predictor: str) -> str:
-        """A predictor with the settings that it uses, in a word or two."""
+        """Label for tables: the predictor's name with the settings that it uses."""
         if predictor == "nothing":
             return predictor
         ahead = f"{self.lead_layers} ahead"
@@ -52,13 +52,13 @@ class PredictorSettings(Config):
 
 
 class Predictor(ABC):
-    """Predicts for one engine or twin, for all of its requests."""
+    """A predictor for all requests of one engine or twin."""
 
     name: ClassVar[str]
-    """Name in configurations, events and tables; by default that of the class."""
+    """Name in configurations, events and tables; default: the class's name."""
     looks_at: ClassVar[Literal["router", "tap"]] = "router"
-    """router: when a layer's router has chosen and its exact demand is queued; tensors hold `ids [T, k]`.
-    tap: before attention of a layer, live only; tensors hold the wide residual `x [T, hc_count * H]`."""
+    """When `look` is called. router: after a layer's router has chosen and its exact demand is queued; `tensors` holds
+    `ids [T, k]`. tap: before a layer's attention, live only; `tensors` holds the residual streams `x [T, hc_count * H]`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -70,22 +70,22 @@ class Predictor(ABC):
 
     @property
     def lead_layers(self) -> int:
-        """How many layers ahead of the present one the predicted layer is."""
+        """Layers from the present layer to the predicted one."""
         return self.settings.lead_layers
 
     @property
     def priority(self) -> Priority:
-        """Class of the reads: P1 where the next router asks for them, P2 beyond."""
+        """Priority class of the reads: P1 when the next layer is predicted, P2 for layers beyond."""
         return Priority.P1 if self.lead_layers <= 1 else Priority.P2
 
     @abstractmethod
     def look(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> Sequence[PredictedKey]:
-        """Keys of one layer, best first; empty where nothing is predicted."""
+        """Predicted keys, all of one layer, most urgent first; empty: no prediction. Called at `layer`, with its `tensors`."""
 
     def committed(self, scope: Scope, layer: int, keys: Sequence[Sequence[int]] | np.ndarray) -> None:  # noqa: B027 - optional
-        """Record keys of one layer that committed tokens used, by token `[n, k]`; keys of rejected tokens are never passed."""
+        """Gets the record keys `[n, k]` that committed tokens used in `layer`; keys of rejected tokens are never passed."""
 
     def ahead(self, layer: int) -> tuple[int, int]:
-        """The predicted layer, and how many passes ahead it is."""
+        """The predicted layer, and the number of passes from the present pass to the predicted one."""
         passes, target = divmod(layer + self.lead_layers, self.shape.num_layers)
         return target, passes

@@ -19,8 +19,8 @@ PREDICTORS: dict[str, type[Predictor]] = {
 def make_predictor(name: str, shape: RouteShape, settings: PredictorSettings, future: FutureRoutes | None = None) -> Predictor:
     """The predictor `name`, or `file.py:Class`, for routes of a shape.
 
-    `future`: what an oracle knows; absent: the trace that the settings name. Raises BadInput on an unknown name, and for an
-    oracle that knows no future.
+    `future`: the routes that an oracle knows; default: the trace at `settings.routes`. Raises BadInput on an unknown name, and
+    for an oracle without usable routes.
     """
     kind: Any = load_class(name, Predictor) if is_plugin(name) else PREDICTORS.get(name)
     if kind is None:

@@ -1,4 +1,4 @@
-"""Predictors that predict nothing clever: what a real one must beat, and what no real one can reach."""
+"""Control predictors: baselines that a real predictor must beat, and oracles that none can reach."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ class Nothing(Predictor):
 
 
 class PreviousToken(Predictor):
-    """Predicts that the layer ahead needs what it needed for the token before.
+    """Predicts for the layer ahead the experts that the layer used for the previous token.
 
-    For a layer of this pass that is the last committed token of the request; for a layer of a later pass, the last token of
-    this pass where the layer has been routed already. Before the first token of a request nothing is predicted.
+    The previous token is the request's last committed one; for a layer of a later pass that this pass has already routed, it
+    is the last token of this pass. Before the first token of a request nothing is predicted.
     """
 
     name = "previous_token"
@@ -47,14 +47,14 @@ class PreviousToken(Predictor):
 
 
 class NextLayer(Predictor):
-    """Predicts the whole next layer, whatever the router will say: the rejected shortcut of AFN-019."""
+    """Predicts all experts of the next layer, whatever its router will choose: a control that wastes most of its reads."""
 
     name = "next_layer"
     priority = Priority.P2
 
     @property
     def lead_layers(self) -> int:
-        """One layer, whatever the settings say."""
+        """Always 1; the setting is ignored."""
         return 1
 
     def look(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> Sequence[PredictedKey]:
@@ -67,7 +67,7 @@ class NextLayer(Predictor):
 
 
 class Oracle(Predictor):
-    """Knows what will be needed."""
+    """Predicts exactly the records that the future routes need."""
 
     name = "oracle"
 
@@ -86,16 +86,16 @@ class Oracle(Predictor):
 
     @property
     def _probability(self) -> float:
-        """That a predicted key is needed."""
+        """Probability that a predicted key is needed."""
         return 1.0
 
     def _predicted(self, row: KnownRow, layer: int) -> Sequence[int]:
-        """Keys predicted for a layer of a row."""
+        """Keys predicted for `layer` from the known row."""
         return row.keys
 
 
 class NoisyOracle(Oracle):
-    """Knows the future and forgets or errs at given rates, drawn from the seed before the run begins."""
+    """An oracle that omits needed keys and adds wrong ones, at the rates of `recall` and `precision`; drawn before the run."""
 
     name = "noisy_oracle"
 
@@ -113,7 +113,7 @@ class NoisyOracle(Oracle):
         return self.settings.precision
 
     def _predicted(self, row: KnownRow, layer: int) -> Sequence[int]:
-        """A wrong record follows the place of the one whose prediction it accompanies."""
+        """The row's keys without the omitted ones; a wrong key stands right behind the key with which it was drawn."""
         event, first_key = row.number * self.shape.num_layers + layer, layer * self.shape.num_experts
         draws = zip(row.keys, self._kept[event].tolist(), self._erred[event].tolist(), self._strangers[event].tolist())
         predicted: list[int] = []

@@ -1,4 +1,4 @@
-"""The future as an oracle knows it: from the twin's own passes, or from a route trace of the tokens that a live run decodes."""
+"""Future routes for oracles: from the twin's own passes, or from a route trace of the tokens that a live run decodes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,34 +14,34 @@ from workbench.scheduling.ticket import Scope
 
 @dataclass(frozen=True, slots=True)
 class KnownRow:
-    """Records that one layer of one row of a pass will need."""
+    """The record keys that one layer will need for one row: one token (`TokenFuture`) or one whole pass (`PassFuture`)."""
 
     number: int
-    """Of the row among all rows of its future: draws of an oracle belong to it."""
+    """Index of the row among all rows of the future; a noisy oracle draws its errors by this index."""
     keys: Sequence[int]
-    """Distinct, best first."""
+    """Distinct record keys, most urgent first."""
     token: int = 0
-    """Of the pass; 0 where one row stands for a whole pass."""
+    """Index of the row's token within its pass; 0 when the row is a whole pass."""
 
 
 class FutureRoutes(ABC):
-    """Which records passes will need."""
+    """The records that future passes will need, by row and layer."""
 
     num_rows: int
-    """Rows that are known."""
+    """Number of known rows."""
     widest: int
-    """Most records of a layer of a row."""
+    """Largest number of keys that any layer needs for any row."""
 
     @abstractmethod
     def rows(self, scope: Scope, layer: int, passes_ahead: int) -> list[KnownRow]:
-        """Keys that `layer` needs in the pass `passes_ahead` after the pass of `scope`; empty: unknown."""
+        """The rows of `layer` in the pass that is `passes_ahead` after the pass of `scope`; empty: unknown."""
 
 
 class PassFuture(FutureRoutes):
-    """Passes in the order in which they run, across all requests. One row is a pass: the union of its tokens."""
+    """The future of passes in the order in which they run, across requests. Each row is one pass: the union of its tokens."""
 
     def __init__(self, passes: Sequence[tuple[int, int, Sequence[Sequence[int]]]]) -> None:
-        """`passes`: request, position of the first token, and the records of each layer."""
+        """`passes`: for each pass, its request, the position of its first token, and the record keys of each layer."""
         self._keys = [keys for _, _, keys in passes]
         self._number = {(request, position): number for number, (request, position, _) in enumerate(passes)}
         self.num_rows = len(passes)
@@ -54,14 +54,14 @@ class PassFuture(FutureRoutes):
 
 
 class TokenFuture(FutureRoutes):
-    """Tokens of a route trace, whatever passes they are decoded in. One row is a token."""
+    """The future of a route trace's tokens, however a live run groups them into passes. Each row is one token."""
 
     def __init__(self, frame: pl.DataFrame, shape: RouteShape) -> None:
-        """`frame`: in `ROUTE_SCHEMA`. Raises BadInput unless it holds each layer of each token once, and one token at least."""
+        """`frame`: a trace in `ROUTE_SCHEMA`. Raises BadInput when it is empty or lacks or repeats a layer of a token."""
         ordered = frame.sort("request", "position", "layer")
         tokens = ordered.select("request", "position").unique(maintain_order=True).rows()
         if not tokens or ordered["layer"].to_list() != list(range(shape.num_layers)) * len(tokens):
-            raise BadInput(f"a future needs each of {shape.num_layers} layers once per token, got {frame.height} routes")
+            raise BadInput(f"an oracle needs each of {shape.num_layers} layers once per token, the trace has {frame.height} rows")
         experts = np.array(ordered["experts"].to_list(), np.int64).reshape(-1, shape.num_layers, shape.top_k)
         self._keys = experts + np.arange(shape.num_layers)[:, None] * shape.num_experts
         self._number = {token: number for number, token in enumerate(tokens)}
@@ -70,7 +70,10 @@ class TokenFuture(FutureRoutes):
         self.widest = shape.top_k
 
     def rows(self, scope: Scope, layer: int, passes_ahead: int) -> list[KnownRow]:
-        """See `FutureRoutes.rows`. The pass ahead is taken to be as long as the present one, all of whose tokens are kept."""
+        """See `FutureRoutes.rows`. Assumes that the present pass commits all of its tokens, and that the pass ahead is as long.
+
+        Raises BadInput when the trace does not have the request.
+        """
         if scope.request not in self._requests and scope.request >= 0:
             known = ", ".join(map(str, sorted(self._requests)[:5]))
             raise BadInput(f"the recorded routes have no request {scope.request} (they have {known}): record those of this run")

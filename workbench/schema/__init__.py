@@ -1,4 +1,4 @@
-"""Records that several parts must agree on: metrics, events, route traces, verdicts, result folders. Versions live here."""
+"""Shared formats and their versions: metrics, events, route traces, verdicts, result folders."""
 
 from workbench.schema.events import EVENT_SCHEMA, EVENTS_VERSION, EventLog, fingerprint, read_events
 from workbench.schema.metrics import METRICS, Metric, check_metric_names

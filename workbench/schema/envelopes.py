@@ -1,4 +1,4 @@
-"""Envelopes: what a disk gives, in the four numbers that its model needs. Measured by Gate A, or taken from a source."""
+"""Envelopes: a disk's performance in the four figures that the disk model needs, measured by Gate A or from a named source."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from workbench.paths import data_folder
 
 
 class Recommendation(Config):
-    """How a class of reads is best done on a disk, and what that gives."""
+    """Recommended reader and depth for reads of one size on a disk, with their measured performance."""
 
     reader: str
     """uring, pread, buffered or mmap."""
@@ -28,30 +28,30 @@ class Recommendation(Config):
     p50_us: float = Field(gt=0)
     """Median time from submit to ready, microseconds."""
     spread: float = Field(ge=0)
-    """Half the range of the middle four fifths of its repeats, over their median."""
+    """Half the distance from the 10th to the 90th percentile of its repeats, divided by their median."""
 
 
 class Measured(Config):
-    """Where a measured envelope holds, and what follows from it; written by Gate A."""
+    """Profile, machine and filesystem that a measured envelope is valid for, and recommendations; written by Gate A."""
 
     profile: str
-    """Whose record and page sizes were read."""
+    """Profile whose record and page sizes were read."""
     machine: str
     """Digest of the machine."""
     filesystem: str
     """Identity of the filesystem."""
     unix_s: float
-    """When, seconds since 1970."""
+    """Time of the measurement, seconds since 1970."""
     quiet: bool
-    """Whether nothing else worth mentioning ran meanwhile; else the disk may give more than it says."""
+    """Whether other programs were idle meanwhile; if not, the disk may be faster than measured."""
     expert: Recommendation
-    """For records."""
+    """Recommendation for records."""
     ple: Recommendation
-    """For pages."""
+    """Recommendation for n-gram pages."""
     sequential_from: float = Field(gt=0)
-    """Share of a layer's records from which one sequential extent is faster; above 1: never."""
+    """Share of a layer's records from which reading the layer as one extent is faster; above 1: never."""
     split_components: bool
-    """Whether gate+up and down may be read apart: at equal bytes in flight that costs no bandwidth that matters."""
+    """Whether gate+up and down may be read separately: at equal bytes in flight, the loss of bandwidth is negligible."""
 
 
 class Envelope(Config):
@@ -60,28 +60,28 @@ class Envelope(Config):
     version: int = 1
     """Schema version."""
     name: str
-    """Short name; the file's name without its suffix."""
+    """Short name of the envelope; the file's name without its suffix."""
     device: str
     """Machine and disk, in words."""
     source: str
-    """Where the figures come from."""
+    """Source of the figures."""
     latency_us: float = Field(gt=0)
     """Time of one 4 KiB read alone, without its transfer, microseconds."""
     stream_gbps: float = Field(gt=0)
-    """Most that one read alone transfers, decimal GB/s."""
+    """Highest transfer rate of one read alone, decimal GB/s."""
     bandwidth_gbps: float = Field(gt=0)
-    """Most that all reads together transfer, decimal GB/s."""
+    """Highest transfer rate of all reads together, decimal GB/s."""
     iops: float = Field(gt=0)
-    """Most reads a second, however small."""
+    """Most reads per second, however small."""
     assumed: tuple[str, ...] = ()
-    """Fields that the source doesn't give: each is an assumption, said in `notes`."""
+    """Fields that the source doesn't give: each is an assumption, explained in `notes`."""
     notes: str = ""
     """How the fields follow from the source."""
     measured: Measured | None = None
-    """Of an envelope that Gate A measured."""
+    """Where the envelope is valid and what Gate A recommends; None: Gate A did not measure it."""
 
     def slowed(self, times: float) -> "Envelope":
-        """A disk whose transfers take so many times as long; latency and reads a second stay."""
+        """The envelope with transfers that take `times` as long; latency and reads per second are unchanged."""
         return self.model_copy(
             update={
                 "name": slowed_name(self.name, times),
@@ -93,7 +93,7 @@ class Envelope(Config):
 
     @classmethod
     def from_json(cls, path: Path) -> "Envelope":
-        """Reads an envelope. Raises BadInput when the file is missing, is not JSON or says something else."""
+        """Reads an envelope. Raises BadInput when the file is missing, is not JSON or has other fields."""
         try:
             values = json.loads(path.read_text())
         except FileNotFoundError:
@@ -104,17 +104,17 @@ class Envelope(Config):
 
 
 def slowed_name(name: str, times: float) -> str:
-    """Name of an envelope whose transfers take so many times as long, to six digits: `load_envelope` knows it."""
+    """Name, for `load_envelope`, of the envelope `name` with transfers that take `times` (to six digits) as long."""
     return f"{name}-slowed-{times:g}"
 
 
 def in_proportion(name: str, geometry: Geometry) -> str:
-    """Name of a disk slowed by as much as records are smaller than Flash-Next's: they take as long, their padding apart."""
+    """Name of an envelope slowed by (Flash-Next's record bytes) / (`geometry`'s): a record takes as long, padding aside."""
     return slowed_name(name, FLASH_NEXT.record_bytes / geometry.record_bytes)
 
 
 def load_envelope(name: str) -> Envelope:
-    """An envelope by the name of a bundled one, by that of a slowed one, or by its path.
+    """The envelope for a bundled name, a bundled name with `-slowed-<times>`, or the path of a JSON file.
 
     `m5-pro-2tb-slowed-100` is the bundled `m5-pro-2tb` as `slowed(100)`. Raises BadInput when there is none.
     """

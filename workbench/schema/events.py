@@ -16,10 +16,10 @@ EVENTS_VERSION = 2
 EVENT_SCHEMA: dict[str, Any] = {
     "t_ns": pl.Int64,
     # token: a pass committed `committed_tokens` tokens | demand: a layer or token block asked for identities
-    # ticket: a read ended (value: read calls it took, a part of one where several shared it) | wait: compute stood still
-    # readback: the host waited for router ids | evaluate: the host waited for other compute | route: a layer's choice
-    # wave: gate_up or down of `consumed` records came `duration_ns` after the demand | stage | mark
-    # predict: a predictor looked (name: the predictor, value: keys it predicted, hits: of them resident, joined: in flight
+    # ticket: a read ended (value: read calls it took, a part of one where several shared it) | wait: compute was blocked
+    # readback: the host waited for router ids | evaluate: the host waited for other compute | route: the router's choice
+    # wave: gate_up or down of `consumed` records was ready `duration_ns` after the demand | stage | mark
+    # predict: a predictor was called (name: the predictor, value: keys it predicted, hits: of them resident, joined: in flight
     # already, misses: planned) | rejected: rows of a block were dropped after verification (position: of the first dropped
     # row, value: rows, store and logical_bytes: bytes that the dropped rows alone asked for)
     "kind": pl.String,
@@ -51,7 +51,7 @@ EVENT_SCHEMA: dict[str, Any] = {
     "hits": pl.Int32,
     "joined": pl.Int32,
     "misses": pl.Int32,
-    # of a wait: tickets it stood still for, and tickets that the stage behind it consumes
+    # of a wait: tickets that compute waited for, and tickets that the stage behind the wait consumes
     "guarded": pl.Int32,
     "consumed": pl.Int32,
     "value": pl.Float64,
@@ -61,9 +61,9 @@ EVENT_SCHEMA: dict[str, Any] = {
     "digest": pl.String,
     # of a ticket: epoch of the request that planned it
     "generation": pl.Int32,
-    # of a ticket: request whose exact demand took it first; null: none did
+    # of a ticket: request of the first exact demand for it; null: there was none
     "owner": pl.Int32,
-    # of a ticket: bit t set: token t of the block needs it; -1: a prompt's tile
+    # of a ticket: bit t set: token t of the block needs it; -1: a tile (chunk) of a prompt needs it
     "token_mask": pl.Int64,
     # of a ticket: probability that its predictor gave it; 1 for exact ones
     "confidence": pl.Float64,
@@ -75,14 +75,14 @@ EVENT_SCHEMA: dict[str, Any] = {
     "asked_ns": pl.Int64,
     # of a ticket: when compute was expected to ask for it; null: it had no deadline
     "expected_ns": pl.Int64,
-    # of a ticket: slot it was read into, and exact demands that held it
+    # of a ticket: slot it was read into, and number of exact demands that pinned it
     "slot": pl.Int32,
     "leases": pl.Int32,
     # of a ticket: place in the order of completions
     "completion": pl.Int64,
     # of a ticket: name of the predictor that planned it
     "predictor": pl.String,
-    # of a predict event: keys that no budget or slot was left for, and the budget of its class
+    # of a predict event: keys refused because no budget or slot was left, and the budget of its class
     "refused": pl.Int32,
     "budget_bytes": pl.Int64,
     "budget_slots": pl.Int32,
@@ -103,12 +103,12 @@ _SCHEMAS = {
 
 
 def fingerprint(keys: Iterable[int]) -> int:
-    """Of a set of keys: the sum of their CRC-32s. Order does not matter, and fingerprints of disjoint sets add up."""
+    """Fingerprint of a set of keys: the sum of their CRC-32s. Order does not matter, and disjoint sets' fingerprints add up."""
     return sum(map(_CRC_OF_KEY.__getitem__, keys))
 
 
 class _CrcOfKey(dict[int, int]):
-    """CRC-32 of each key, worked out once."""
+    """CRC-32 of each key, computed once."""
 
     def __missing__(self, key: int) -> int:
         crc = self[key] = zlib.crc32(key.to_bytes(8, "little"))
@@ -119,7 +119,7 @@ _CRC_OF_KEY = _CrcOfKey()
 
 
 _PLACE = "place"
-"""Column that keeps the order of events while they are put together."""
+"""Column with an event's number in the log, to restore the order when frames are concatenated."""
 
 
 class EventLog:
@@ -138,7 +138,7 @@ class EventLog:
         self._rows.append(columns)
 
     def append(self, row: dict[str, Any]) -> None:
-        """Appends one event as a mapping with `t_ns` and `kind`, which the log keeps: cheaper than `add` on a hot path."""
+        """Appends one event as a mapping with `t_ns` and `kind`, without a copy: cheaper than `add` on a hot path."""
         self._rows.append(row)
 
     def append_values(self, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
@@ -146,7 +146,7 @@ class EventLog:
         self._rows.append((columns, values))
 
     def clear(self) -> None:
-        """Forgets everything so far (a warm-up is not part of a run)."""
+        """Drops all events so far (a warm-up is not part of a run)."""
         self._rows.clear()
 
     def frame(self) -> pl.DataFrame:
@@ -173,12 +173,12 @@ class EventLog:
 
 
 def events_version(path: Path) -> str | None:
-    """The version that a file of events says it has; None: it says none."""
+    """The events version in the metadata of a parquet file; None: the metadata has none."""
     return pl.read_parquet_metadata(path).get("events_version")
 
 
 def read_events(path: Path) -> pl.DataFrame:
-    """Events of a run in `EVENT_SCHEMA`; columns that the file's version lacked are null, but for `committed_tokens`.
+    """Events of a run in `EVENT_SCHEMA`; columns that the file's version lacked are null, except `committed_tokens`.
 
     Raises BadInput when the file has an unknown version or columns other than its version's.
     """
@@ -192,7 +192,7 @@ def read_events(path: Path) -> pl.DataFrame:
 
 
 def _from_version_1(frame: pl.DataFrame) -> pl.DataFrame:
-    """Version 1 counted a pass's tokens in `value`."""
+    """Events of version 1 in `EVENT_SCHEMA`; `committed_tokens` is `value`, where version 1 had a pass's tokens."""
     missing = {name: pl.lit(None, EVENT_SCHEMA[name]) for name in _SINCE_VERSION_2}
     missing["committed_tokens"] = pl.when(kind="token").then(pl.col("value").cast(pl.Int32))
     return frame.with_columns(**missing).select(list(EVENT_SCHEMA))

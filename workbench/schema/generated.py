@@ -31,7 +31,7 @@ def passes(events: pl.DataFrame) -> pl.DataFrame:
         raise BadInput("a token event lacks committed_tokens")
     ended = ended.filter(pl.col("committed_tokens") > 0).sort("t_ns", maintain_order=True)
     turns = events.filter(kind="mark", name="request_start").sort("t_ns").select("request", "t_ns", turn_ns="t_ns")
-    # a mark at the very end of a pass begins what follows the pass
+    # a mark at the very end of a pass begins the turn that follows the pass
     found = ended.join_asof(turns, on="t_ns", by="request", allow_exact_matches=False, check_sortedness=False)
     return found.select("request", "turn_ns", "phase", "position", "duration_ns", "committed_tokens", end_ns="t_ns")
 
@@ -48,9 +48,9 @@ def generated_tokens(events: pl.DataFrame) -> int:
 
 @dataclass(frozen=True)
 class Intervals:
-    """What rates count: of each request and turn, the time from the end of its first generating pass to that of its last.
+    """The time that rates count: of each request and turn, from the end of its first generating pass to that of its last.
 
-    The tokens of a turn's first pass, prompts, and the time between turns are not part of it.
+    The tokens of a turn's first pass, prompts, and the time between turns are left out.
     """
 
     passes: pl.DataFrame
@@ -64,7 +64,7 @@ class Intervals:
 
     @property
     def counted(self) -> pl.DataFrame:
-        """The passes behind the first one of their turn."""
+        """The passes after the first one of their turn."""
         return self.passes.drop_nulls("before_ns")
 
     @property
@@ -82,7 +82,7 @@ class Intervals:
         return self._per_token((self.counted["end_ns"] - self.counted["before_ns"]).to_numpy())
 
     def inside(self, events: pl.DataFrame) -> pl.DataFrame:
-        """The events of generation phases that lie in a counted interval of their request, in their order."""
+        """The events of generation phases within a counted interval of their request, in their order."""
         spans = self.counted.group_by("request", "turn_ns").agg(pl.col("before_ns").min(), pl.col("end_ns").max())
         spans = spans.select("request", "end_ns", t_ns="before_ns").sort("t_ns")
         events = generated(events)
@@ -90,11 +90,11 @@ class Intervals:
         return events[found.filter(pl.col("t_ns") <= pl.col("end_ns"))["row"]]
 
     def committed(self, rows: pl.DataFrame) -> np.ndarray:
-        """For each of `rows`, which lie in counted intervals: tokens that the pass committed which the row belongs to."""
+        """`[len(rows)]` tokens committed by the pass of each row; all rows must be inside counted intervals."""
         return self.passes["committed_tokens"].to_numpy()[self._pass_numbers(rows, "t_ns").to_numpy()]
 
     def per_token(self, rows: pl.DataFrame, column: str, time: str) -> np.ndarray:
-        """One value per counted token: the sum of a column over the rows of its pass, shared equally by the pass's tokens.
+        """`[num_tokens]`: the sum of a column over the rows of a token's pass, divided equally among the pass's tokens.
 
         A row belongs to the next pass of its request that ends at or after the row's `time`; a row without a time to none.
         """
@@ -109,7 +109,7 @@ class Intervals:
         return np.repeat(values / committed, committed)
 
     def _pass_numbers(self, rows: pl.DataFrame, time: str) -> pl.Series:
-        """For each of `rows`, the number in `passes` of the pass it belongs to; null: no pass of its request ends after it."""
+        """For each row, the number of its pass in `passes`; null: no pass of its request ends at or after the row."""
         ends = self.passes.select("request", t_ns="end_ns").with_row_index("number")
         return _nearest(rows.select("request", t_ns=time), ends, "forward")["number"]
 

@@ -1,4 +1,4 @@
-"""How every table gets to disk."""
+"""Writes parquet tables atomically."""
 
 import io
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from workbench.paths import write_atomically
 
 
 def write_parquet(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a table whole or not at all. Raises OSError, also on a full disk, for which polars has an error of its own."""
+    """Writes a table whole or not at all. Raises OSError, also on a full disk, where polars would raise an error of its own."""
     content = io.BytesIO()
     frame.write_parquet(content, metadata=dict(metadata or {}))
     write_atomically(path, content.getvalue())

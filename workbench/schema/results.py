@@ -32,19 +32,23 @@ RESULT_VERSION = 1
 ARM_VARIABLE = "WORKBENCH_ARM"
 """Set for an arm of a comparison: JSON of the tags (parent, cohort, position, arm) that its result folder gets.
 
-Where it is set, nothing talks to MLflow.
+While it is set, nothing is filed in MLflow.
 """
 _START_TOLERANCE_S = 5.0
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors")
 
 
 class Evidence(StrEnum):
-    """What a number rests on; it stands on every table, plot and run."""
+    """How a number was obtained; shown on every table, plot and run."""
 
     PHYSICAL = "physical"
+    """A real run on a real disk at its own speed."""
     EMULATED = "emulated"
+    """A real run on a disk slowed to an envelope, or with timed waits as compute."""
     SIMULATED = "simulated"
+    """A run on a virtual clock."""
     TRACE = "trace"
+    """Counted on a route trace."""
 
 
 class Status(StrEnum):
@@ -55,7 +59,7 @@ class Status(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     ABANDONED = "abandoned"
-    """The process that made it is gone and it never finished."""
+    """The process that made the folder is gone, and the run has not finished."""
 
 
 class Result(Config):
@@ -68,7 +72,7 @@ class Result(Config):
     run_id: str
     """Name of the folder."""
     status: Status
-    """How it ended."""
+    """How the run ended."""
     evidence: Evidence
     """physical, emulated, simulated or trace."""
     profile: str
@@ -82,19 +86,19 @@ class Result(Config):
     tags: dict[str, str] = Field(default_factory=dict)
     """Strings to filter by: gate, arm, digests."""
     metrics: dict[str, float] = Field(default_factory=dict)
-    """Names of the registry."""
+    """Values by name; names are those of the registry, `METRICS`."""
     per_token: dict[str, list[float]] = Field(default_factory=dict)
-    """Series with one value a token, names of the registry."""
+    """Series with one value per token by name; names are those of the registry."""
     verdict: Verdict | None = None
-    """For gates and comparisons."""
+    """Verdict of a gate or comparison."""
     tables: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     """Small tables for people, rows as mappings."""
     error: str | None = None
-    """One line, when it failed."""
+    """Why the run did not finish, one line."""
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:
-    """What a result needs to be made again: command, commit, versions, machine."""
+    """Data needed to repeat a run: command, commit, versions, machine."""
     host = machine()
     return {
         "command": list(command),
@@ -192,7 +196,7 @@ class RunFolder:
 
     @property
     def status(self) -> Status:
-        """From `result.json`; without one, running while the process that made it lives, else abandoned."""
+        """Status from `result.json`; without this file, running while the folder's process lives, else abandoned."""
         if (result := self.result) is not None:
             return result.status
         about = self.environment
@@ -200,7 +204,7 @@ class RunFolder:
         return Status.RUNNING if alive else Status.ABANDONED
 
     def reopen(self) -> None:
-        """Makes this process the one that goes on with an unfinished run; an earlier `result.json` is kept as an artifact."""
+        """Makes this process the one that continues an unfinished run; an earlier `result.json` is kept as an artifact."""
         about = self.environment
         earlier = [*about.get("earlier_pids", []), about["pid"]]
         path = self.path / "result.json"
@@ -250,13 +254,13 @@ class RunFolder:
         if error is None or self.result is not None:
             return
         status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-        # a disk that failed the run may fail its record too; what is told is the first error
+        # a disk error that failed the run may fail this write too; the run's own error is the one to report
         with contextlib.suppress(OSError):
             self.finish(status=status, error=f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _alive(pid: int, started_unix_s: float | None) -> bool:
-    """Whether the process still lives; ids are used again, so its start time must fit where it is known."""
+    """Whether the process still lives; process ids are reused, so its start time must match, if it is known."""
     try:
         process = psutil.Process(pid)
         same = started_unix_s is None or abs(process.create_time() - started_unix_s) < _START_TOLERANCE_S
@@ -266,6 +270,6 @@ def _alive(pid: int, started_unix_s: float | None) -> bool:
 
 
 def list_runs(root: Path, kind: str | None = None) -> Iterator[RunFolder]:
-    """Run folders under `root`, oldest first; folders without `environment.json` are none."""
+    """Run folders under `root`, oldest first; folders without `environment.json` are skipped."""
     paths = sorted(root.glob(f"{kind or '*'}/*/environment.json"), key=lambda path: path.parent.name)
     return (RunFolder(path.parent) for path in paths)

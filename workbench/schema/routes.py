@@ -1,4 +1,4 @@
-"""Route traces: one row a token and layer, the native router's choice in rank order."""
+"""Route traces: one row per token and layer, with the native router's choice in rank order."""
 
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def read_routes(path: Path) -> tuple[pl.DataFrame, dict[str, int]]:
     if frame.height and (ids.list.len() != geometry["top_k"]).any():
         raise BadInput(f"{path}: a row does not have {geometry['top_k']} experts")
     if frame.height and _outside(ids, geometry["num_experts"]):
-        raise BadInput(f"{path}: an expert id lies outside 0..{geometry['num_experts'] - 1}")
+        raise BadInput(f"{path}: an expert id is outside 0..{geometry['num_experts'] - 1}")
     return frame, geometry
 
 

@@ -9,7 +9,7 @@ from workbench.config import Config
 
 
 class Outcome(StrEnum):
-    """Of a criterion or a verdict."""
+    """Outcome of a criterion or a verdict."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -17,12 +17,12 @@ class Outcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """Exit status of a command that ends in this outcome (DESIGN.md section 13)."""
+        """Exit status of a command that ends in this outcome: 0 pass, 1 fail, 4 inconclusive."""
         return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 4}[self]
 
 
 class Criterion(Config):
-    """One pre-registered clause with what was measured."""
+    """One pre-registered clause with its measured value."""
 
     code: str
     """Clause code, e.g. `B.locality`."""
@@ -35,7 +35,7 @@ class Criterion(Config):
     high: float
     """Upper end of its 95 % interval."""
     relation: Literal["<", "<=", ">", ">="]
-    """How `value` must stand to `threshold`."""
+    """Relation that `value` must have to `threshold`."""
     threshold: float
     """Fixed in the configuration before the first read."""
 
@@ -60,11 +60,11 @@ class Verdict(Config):
     outcome: Outcome
     """The conclusion."""
     codes: tuple[str, ...]
-    """Clause codes that decided: the failing ones, else the straddling ones, else all."""
+    """Clause codes that decided: the failing ones, else those whose interval contains the threshold, else all."""
     criteria: tuple[Criterion, ...]
     """Every clause with its figures."""
     conditions: tuple[str, ...] = ()
-    """What the verdict rests on, e.g. `simulated curves`, `conditional on gate A`."""
+    """Conditions under which the verdict is valid, e.g. `simulated curves`, `conditional on gate A`."""
     enables: tuple[str, ...] = ()
     """Decisions that this verdict allows."""
     summary: str = ""
@@ -74,7 +74,7 @@ class Verdict(Config):
 def decide(
     criteria: Sequence[Criterion], *, conditions: Sequence[str] = (), enables: Sequence[str] = (), summary: str = ""
 ) -> Verdict:
-    """All clauses hold: pass. One clearly fails: fail with its code. Otherwise inconclusive with the straddling codes.
+    """The verdict on clauses: fail if one fails, else inconclusive if one is undecided, else pass; with these clauses' codes.
 
     Raises ValueError without criteria: a verdict without its clause codes is an error.
     """

@@ -1,4 +1,4 @@
-"""Between route traces, route arrays `[requests, tokens, layers, top_k]` and the events that caches replay."""
+"""Converts route arrays `[requests, tokens, layers, top_k]` to route traces, and both to the events that caches replay."""
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ NO_TOKEN = -1
 
 
 def route_frame(routes: np.ndarray, *, family: str, split: str = "held_out") -> pl.DataFrame:
-    """A route trace of decoded tokens with equal weights, in the columns of `ROUTE_SCHEMA`."""
+    """The route trace of expert ids `routes [requests, tokens, layers, top_k]`: all decoded tokens, equal weights."""
     num_requests, num_tokens, num_layers, top_k = routes.shape
     request, position, layer = (axis.ravel() for axis in np.indices((num_requests, num_tokens, num_layers)))
     columns = {
@@ -28,9 +28,9 @@ def route_frame(routes: np.ndarray, *, family: str, split: str = "held_out") -> 
 
 
 def route_events(frame: pl.DataFrame, num_experts: int) -> np.ndarray:
-    """Events of a trace, int64 `[tokens x layers, top_k]`: keys `layer * num_experts + expert`, ids in rank order.
+    """Events of a route trace, int64 `[tokens x layers, top_k]`: keys `layer * num_experts + expert`, ids in rank order.
 
-    Requests follow one another, each by position, each position by layer: the order in which one sequence needs them.
+    Events are sorted by request, position and layer: the order in which decoding needs their records.
     """
     ordered = frame.sort("request", "position", "layer")
     experts = np.stack(ordered.get_column("experts").to_list()) if len(ordered) else np.empty((0, 0), np.int64)
@@ -38,6 +38,6 @@ def route_events(frame: pl.DataFrame, num_experts: int) -> np.ndarray:
 
 
 def array_events(routes: np.ndarray, num_experts: int) -> np.ndarray:
-    """The same of a route array."""
+    """Events of a route array `[requests, tokens, layers, top_k]`, with the keys and order of `route_events`."""
     num_layers, top_k = routes.shape[2:]
     return (routes.astype(np.int64) + np.arange(num_layers)[:, None] * num_experts).reshape(-1, top_k)

@@ -1,7 +1,7 @@
 """Foreign route traces: parquet or JSON lines with `request, position, layer, ids`, checked strictly, into `ROUTE_SCHEMA`.
 
-Each row is one token and layer: `ids` lists the chosen experts, highest weight first. `phase` (prefill or decode), `family`,
-`token_id` and `weights` may be there too. Anything else is refused: a column that is silently dropped is a misread trace.
+Each row is one layer of one token: `ids` lists the chosen experts, highest weight first. The columns `phase` (prefill or
+decode), `family`, `token_id` and `weights` are optional. Any other column is an error: a trace is never read in part.
 """
 
 from pathlib import Path
@@ -20,10 +20,10 @@ _WHOLE_NUMBERS = ("request", "position", "layer", "token_id")
 
 
 def import_routes(path: Path, *, num_layers: int, num_experts: int, top_k: int) -> pl.DataFrame:
-    """The trace at `path` (`.parquet` or `.jsonl`) as a route trace of that geometry, split `held_out`.
+    """Reads the trace at `path` (`.parquet` or `.jsonl`) as a route trace of the given geometry, split `held_out`.
 
-    Missing phases are `decode`, families the file's name, tokens unknown, weights equal. Raises BadInput, naming file and
-    row, on anything that is not a whole trace: every token of a request has every layer once, positions have no gaps.
+    Defaults of missing columns: phase `decode`, family the file's stem, token id `NO_TOKEN`, equal weights. Raises BadInput,
+    with file and row, on an incomplete trace: every token of a request needs every layer once, and positions no gaps.
     """
     frame = _read(path)
     _check_columns(frame, path)
@@ -39,7 +39,7 @@ def import_routes(path: Path, *, num_layers: int, num_experts: int, top_k: int) 
         problems["phase is neither prefill nor decode"] = ~pl.col("phase").is_in(["prefill", "decode"])
     if "weights" in frame.columns:
         problems["weights and ids differ in length"] = pl.col("weights").list.len() != pl.col("ids").list.len()
-        problems["a weight is no share"] = ~pl.col("weights").list.eval(pl.element().is_between(0, 1)).list.all()
+        problems["a weight lies outside 0..1"] = ~pl.col("weights").list.eval(pl.element().is_between(0, 1)).list.all()
     if "token_id" in frame.columns:
         problems[f"token_id lies outside 0..{_LARGEST}"] = ~pl.col("token_id").is_between(0, _LARGEST)
     for problem, condition in problems.items():
@@ -68,16 +68,16 @@ def _check_columns(frame: pl.DataFrame, path: Path) -> None:
             raise BadInput(f"{path}: unknown column {name!r}; known are {', '.join(_REQUIRED + _OPTIONAL)}")
         expected = _kind_problem(name, kind)
         if expected:
-            raise BadInput(f"{path}: column {name!r} must hold {expected}, it holds {kind}")
+            raise BadInput(f"{path}: column {name!r} must hold {expected}, not {kind}")
         _refuse(frame, pl.col(name).is_null(), path, f"{name} is missing")
         if isinstance(kind, pl.List):
-            _refuse(frame, pl.col(name).list.eval(pl.element().is_null()).list.any(), path, f"{name} has an empty place")
+            _refuse(frame, pl.col(name).list.eval(pl.element().is_null()).list.any(), path, f"{name} contains a null")
     if not frame.height:
         raise BadInput(f"{path}: the trace is empty")
 
 
 def _kind_problem(name: str, kind: Any) -> str:
-    """What a column should have held, or nothing when it does."""
+    """The type, in words, that column `name` must have; empty when `kind` is of that type."""
     if name in _WHOLE_NUMBERS:
         return "" if kind.is_integer() else "whole numbers"
     if name == "ids":

@@ -1,4 +1,4 @@
-"""The twin's tokens/s on machines that were reported on: one estimate and the ends of what is not known."""
+"""The twin's tokens/s for machines with a reported figure: a middle estimate, and the range left by unknown inputs."""
 
 from dataclasses import dataclass
 
@@ -17,20 +17,21 @@ from workbench.simulate.twin import Twin, TwinConfig
 from workbench.units import NS_PER_S
 
 NUM_TOKENS = 128
-"""Accepted tokens of the session, from an empty cache: the misses of such runs are those that reports give."""
+"""Accepted tokens of the simulated session, which starts with an empty cache, as reported sessions do."""
 _LATENCY_US = 60.0
+"""Assumed read latency of every disk, since a machine's entry gives bandwidth only; far shorter than reading a record."""
 _IOPS = 200_000.0
-"""Of a machine's own disk, where its entry gives bandwidth only; a record takes many times both."""
+"""Assumed reads per second of every disk: far more than records per second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assumed:
-    """Where in the ranges of a machine the twin runs."""
+    """A point within the ranges of a machine's unknown inputs."""
 
     at: float
-    """0: slowest disk, longest compute, fewest slots and tokens committed; 1: the other ends; between: geometric mean."""
+    """0: slowest disk, longest compute, fewest slots and committed tokens; 1: the other ends; between: geometric mean."""
     wave: WaveSize
-    """When missing experts run."""
+    """How many missing experts compute waits for before it runs them."""
 
 
 ENDS = {
@@ -38,17 +39,17 @@ ENDS = {
     "middle": Assumed(at=0.5, wave="barrier"),
     "high": Assumed(at=1.0, wave=1),
 }
-"""Engines that were reported on wait for a layer's misses before its experts run; only the high end overlaps them."""
+"""The simulated points. Reported engines read all misses of a layer before its experts run; only `high` overlaps the two."""
 
 
 def session_keys(seed: int = 0) -> np.ndarray:
-    """Records of a Flash-Next-like session, `[tokens, layers, top_k]`."""
+    """Record keys of one Flash-Next-like request of `NUM_TOKENS` tokens, int64 `[tokens, layers, top_k]`."""
     routes = synthetic_routes(FLASH_NEXT_LIKE, num_requests=1, num_tokens=NUM_TOKENS, seed=seed)[0]
     return routes.astype(np.int64) + np.arange(FLASH_NEXT_LIKE.num_layers)[:, None] * FLASH_NEXT_LIKE.num_experts
 
 
 def twin_tps(machine: PlannedMachine, assumed: Assumed, keys: np.ndarray) -> float:
-    """Tokens/s of the twin under LRU, drafts verified in blocks."""
+    """Committed tokens/s of the twin with an LRU cache, drafts verified in one pass. `keys`: `[tokens, layers, top_k]`."""
     committed = _between(COMMITTED[machine.mtp_depth], assumed.at)
     token_ms = _between(machine.compute_ms[::-1], assumed.at) * (1 + PASS_COST_PER_DRAFT * machine.mtp_depth)
     slots = _between(plan(machine).num_slots, assumed.at)
@@ -60,9 +61,12 @@ def twin_tps(machine: PlannedMachine, assumed: Assumed, keys: np.ndarray) -> flo
 
 
 def beside_reports(machine: PlannedMachine, keys: np.ndarray) -> dict[str, float | str | bool]:
-    """One row of the table: report, the twin's estimate with its error, its range and whether that covers the report."""
+    """One row of the table: the reported tokens/s, the twin's estimate, its error and range, and whether both ranges overlap.
+
+    Raises ValueError for a machine without a reported figure.
+    """
     if machine.reported_tps is None:
-        raise ValueError(f"nothing was reported of {machine.name}")
+        raise ValueError(f"{machine.name} has no reported tokens/s")
     low, middle, high = (twin_tps(machine, assumed, keys) for assumed in ENDS.values())
     least, most = machine.reported_tps
     reported = (least * most) ** 0.5
@@ -94,6 +98,6 @@ def _envelope(machine: PlannedMachine, gbps: float) -> Envelope:
 
 
 def _tps(events: pl.DataFrame) -> float:
-    """Committed tokens / durations of their passes, the first one included: reported sessions begin with an empty cache too."""
+    """Committed tokens divided by the time of all passes, the first included, as reported sessions start with an empty cache."""
     ended = generated_passes(events)
     return float(ended["committed_tokens"].sum()) * NS_PER_S / int(ended["duration_ns"].sum())

@@ -1,4 +1,4 @@
-"""The marginals of routes that were published for Flash-Next, and how far a route array is from them."""
+"""Marginals of routes (locality statistics): those published for Flash-Next, and those of a route array beside them."""
 
 from dataclasses import asdict, dataclass
 
@@ -7,23 +7,23 @@ import numpy as np
 from workbench.simulate.synthetic import RouteModel, synthetic_routes
 
 NUM_SHORT_TOKENS = 220
-"""Decode steps over which the popularity figures were counted."""
+"""Decode steps over which the published popularity figures were counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marginals:
-    """What is known of a router's locality. A first use counts as infinitely far from the one before."""
+    """Locality statistics of a router. The reuse distance of a record's first use is infinite."""
 
     prev_token_overlap: float
     """Share of a token's experts that the previous token used in the same layer, mean over layers."""
     early_overlap: float
-    """The same in layers 0 to 7."""
+    """`prev_token_overlap` of layers 0 to 7 alone."""
     union_b4: float
-    """Distinct experts a layer over 4 consecutive tokens."""
+    """Distinct experts per layer over 4 consecutive tokens, mean."""
     reuse_distance_p50: float
-    """Median tokens since the last use of a record."""
+    """Median number of tokens since the previous use of a record."""
     reused_within_64: float
-    """Share of uses at most 64 tokens after the last."""
+    """Share of uses at most 64 tokens after the previous use of the record."""
     top_tenth_share: float
     """Share of uses that the most used tenth of all records serves, over 220 tokens."""
     touched_share: float
@@ -43,7 +43,7 @@ PUBLISHED = Marginals(
 
 
 def marginals(routes: np.ndarray, num_experts: int, *, num_early_layers: int = 8) -> Marginals:
-    """Marginals of one request, `[tokens, layers, top_k]`."""
+    """Marginals of one request's expert ids `[tokens, layers, top_k]`; its first `num_early_layers` layers count as early."""
     num_tokens, num_layers, top_k = routes.shape
     used = np.zeros((num_tokens, num_layers, num_experts), bool)
     np.put_along_axis(used, routes.astype(np.int64), True, axis=-1)
@@ -62,7 +62,7 @@ def marginals(routes: np.ndarray, num_experts: int, *, num_early_layers: int = 8
 
 
 def _reuse_distances(used: np.ndarray) -> np.ndarray:
-    """Tokens since the last use, for each use; infinite at the first."""
+    """Tokens since the previous use, for each use in `used [tokens, layers, experts]`; infinite at a first use."""
     last = np.full(used.shape[1:], -np.inf)
     distances = []
     for token, now in enumerate(used):
@@ -72,7 +72,7 @@ def _reuse_distances(used: np.ndarray) -> np.ndarray:
 
 
 def marginals_beside_published(model: RouteModel, *, seed: int = 0, num_tokens: int = 383) -> list[dict[str, float | str]]:
-    """One row a marginal: published, synthetic (one request of `model`) and the error in percent."""
+    """One row per marginal: published, synthetic (one request of `model`) and the error in percent."""
     routes = synthetic_routes(model, num_requests=1, num_tokens=num_tokens, seed=seed)
     found = asdict(marginals(routes[0], model.num_experts, num_early_layers=model.num_early_layers))
     return [

@@ -1,4 +1,4 @@
-"""Made-up n-gram pages of the twin's passes."""
+"""Synthetic n-gram pages for the twin's passes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,9 +9,9 @@ from workbench.simulate.passes import Pass
 
 
 def drawn_pages(whole: Iterable[Pass], *, layer: int, per_token: int, reuse: float, seed: int) -> list[Pass]:
-    """The passes with made-up pages for `layer`, `per_token` a token.
+    """The passes, with `per_token` synthetic pages per token for `layer` in place of their own pages.
 
-    With chance `reuse` a page is one that an earlier token needed, any of them alike; else it is a new one.
+    With probability `reuse` a page is drawn uniformly from the pages that earlier tokens needed; otherwise it is a new page.
     """
     rng = np.random.default_rng(seed)
     num_known = 0

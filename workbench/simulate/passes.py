@@ -1,4 +1,4 @@
-"""Passes: what the runtime would run one after another, as a route trace says it."""
+"""Forward passes made from recorded or synthetic routes, in the order in which the runtime would run them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,22 +10,22 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """A tile of prompt tokens, one decoded token, or a block that is verified at once."""
+    """One forward pass: a tile of prompt tokens, one decoded token, or a block of drafts that is verified at once."""
 
     request: int
     phase: str
     position: int
-    """Of its first token."""
+    """Position of the pass's first token in its sequence."""
     num_tokens: int
-    """Tokens that it commits."""
+    """Tokens that the pass commits."""
     keys: tuple[tuple[int, ...], ...]
-    """By layer, the records it needs together."""
+    """Keys of the records that each layer needs together, by layer."""
     pages: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """By PLE layer, the n-gram pages it needs."""
+    """Keys of the n-gram pages that each PLE layer needs, by layer."""
 
 
 def passes(frame: pl.DataFrame, num_experts: int, *, tile: int) -> Iterator[Pass]:
-    """Passes of a route trace, request by request; prompt tokens in tiles of `tile`, whose needs are their union."""
+    """Passes of a route trace, request by request. Prompt tokens run in tiles of `tile`; a tile needs its tokens' records."""
     for (request,), rows in frame.sort("request", "position", "layer").group_by("request", maintain_order=True):
         num_layers = rows["layer"].n_unique()
         experts = np.stack(rows["experts"].to_list()).astype(np.int64)
@@ -47,8 +47,8 @@ def passes(frame: pl.DataFrame, num_experts: int, *, tile: int) -> Iterator[Pass
 def blocks(keys: np.ndarray, *, drafts: int, committed: float) -> Iterator[Pass]:
     """Verify passes over the accepted tokens `keys [tokens, layers, top_k]` of one request.
 
-    Each pass needs the union of its token and `drafts` more, and commits 1 to 1 + `drafts` of them, `committed` on average;
-    rejected drafts are taken to want what the accepted token in their place wants.
+    Each pass needs the records of 1 + `drafts` tokens and commits at least 1 and at most all of these tokens, `committed` on
+    average. A rejected draft is assumed to need the records of the token that is accepted at its position.
     """
     start, owed = 0, 0.0
     while start + drafts < len(keys):
@@ -61,13 +61,13 @@ def blocks(keys: np.ndarray, *, drafts: int, committed: float) -> Iterator[Pass]
 
 
 def _union(keys: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """By layer, the distinct records of `keys [tokens, layers, top_k]`, in the order of their first use."""
+    """The distinct record keys of `keys [tokens, layers, top_k]`, by layer, in the order of their first use."""
     needed = keys.transpose(1, 0, 2).reshape(keys.shape[1], -1)
     return tuple(tuple(dict.fromkeys(row)) for row in needed.tolist())
 
 
 def in_turns(whole: Sequence[Pass], num_turns: int) -> list[Pass]:
-    """The passes of each request in `num_turns` parts, and the requests taking turns, as agents that wait for tools do."""
+    """Splits each request's passes into `num_turns` parts and alternates between requests, like agents that wait for tools."""
     by_request: dict[int, list[Pass]] = {}
     for each in whole:
         by_request.setdefault(each.request, []).append(each)

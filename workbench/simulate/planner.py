@@ -1,7 +1,7 @@
-"""The planner: tokens/s to expect of a machine for Flash-Next, as a range, from misses, bandwidth and compute.
+"""The planner: expected tokens/s of a machine for Flash-Next, as a range, from cache misses, disk bandwidth and compute time.
 
-A pass computes for `compute_ms` and misses records that a curve gives by the number of slots. Best case: reads hide behind
-compute altogether; worst: none does. A draft of `mtp_depth` tokens makes a pass dearer and commits more tokens.
+A pass computes for `compute_ms` and reads as many records as `MISSES_BY_SLOTS` gives for the machine's slots. Best case: all
+reads overlap compute; worst case: no read does. Drafting `mtp_depth` tokens lengthens a pass and commits more tokens per pass.
 """
 
 import json
@@ -30,66 +30,69 @@ MISSES_BY_SLOTS = {
     12_000: (66.1, 10.4),
     24_576: (66.1, 9.2),
 }
-"""Misses per token on the Flash-Next-like routes, seed 0: LRU over 128 tokens from an empty cache; LFRU over the second of two
-requests of 300 tokens.
+"""Misses per token (worst case, best case) by number of slots, simulated on the Flash-Next-like routes with seed 0.
 
-The first is what short runs report: slotstream's hit rates are 253, 207, 141 and 75 to 88 misses at 20, 30, 60 and 119 slots a
-layer. The second is a long session's.
+Worst case: LRU over 128 tokens from an empty cache, which agrees with reports of short runs: slotstream's hit rates amount to
+253, 207, 141 and 75 to 88 misses per token at 20, 30, 60 and 119 slots per layer. Best case, a long session: LFRU over the
+second of two requests of 300 tokens.
 """
 
 COMMITTED = {0: (1.0, 1.0), 1: (1.6, 1.86), 2: (2.1, 2.57)}
-"""Tokens a pass commits by draft depth: in serving, and at slotstream's measured acceptance."""
+"""Tokens that a pass commits (worst case, best case) by draft depth: in serving, and at slotstream's measured acceptance."""
 
 PASS_COST_PER_DRAFT = 0.16
-"""Compute that each draft adds to a pass, as a share of a plain one (slotstream)."""
+"""Compute that each draft token adds to a pass, as a share of a pass without drafts (slotstream)."""
 
 OVERHEAD_GB = (6.6, 8.3)
-"""Budget that is not slots: trunk, states, scratch, n-gram rows. From slotstream's 10, 20 and 24 GB budgets."""
+"""Lowest and highest part of the budget that can't hold expert slots, decimal GB: trunk, states, scratch, n-gram rows.
+
+From slotstream's 10, 20 and 24 GB budgets.
+"""
 
 
 class PlannedMachine(Config):
-    """What the planner must know of a machine."""
+    """The planner's inputs for one machine."""
 
     name: str
-    """For the command line."""
+    """Name on the command line."""
     device: str
-    """In words."""
+    """Description of the hardware."""
     budget_gb: float = Field(gt=0)
-    """Memory that the engine may take, decimal GB."""
+    """Memory that the engine may use, decimal GB."""
     ssd_gbps: tuple[float, float]
-    """Lowest and highest rate at which an engine gets records from the disk, decimal GB/s."""
+    """Lowest and highest rate at which an engine reads records from the disk, decimal GB/s."""
     compute_ms: tuple[float, float]
-    """Shortest and longest compute of a plain pass with everything in memory, host time included, milliseconds."""
+    """Shortest and longest compute of a pass without drafts and without reads, host time included, milliseconds."""
     mtp_depth: int = Field(0, ge=0, le=2)
-    """Drafted tokens a pass."""
+    """Draft tokens per pass."""
     num_slots: int | None = None
-    """Slots, where they are known; else from the budget."""
+    """Expert slots of the cache; default: computed from `budget_gb`."""
     reported_tps: tuple[float, float] | None = None
-    """What was reported, tokens/s."""
+    """Lowest and highest reported speed, tokens/s; None: no report."""
     source: str = ""
-    """Where the figures come from."""
+    """Source of the figures."""
     assumed: tuple[str, ...] = ()
-    """Fields that no source gives."""
+    """Inputs that are assumed because no source gives them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedPlan:
-    """An answer."""
+    """The planner's answer for one machine."""
 
     tokens_per_s: tuple[float, float]
     """Worst and best case."""
     num_slots: tuple[int, int]
-    """Fewest and most."""
+    """Fewest and most expert slots."""
     misses_per_token: tuple[float, float]
     """Best and worst case."""
     bound_by: str
-    """What takes longer in the middle of the ranges: reads or compute."""
+    """reads or compute, whichever takes longer at the middle of the ranges."""
     gains: dict[str, float]
-    """By what factor the middle estimate grows with each change."""
+    """Factor by which the middle estimate of tokens/s grows, by change of the machine."""
 
 
 def plan(machine: PlannedMachine) -> SpeedPlan:
-    """The range for a machine. Raises BadInput when its budget does not hold one token's working set."""
+    """The speed plan of a machine. Raises BadInput when its budget does not hold one token's records."""
     slots = _slots(machine)
     best, worst = _token_ms(machine, slots[1], best=True), _token_ms(machine, slots[0], best=False)
     middle = _middle_ms(machine)
@@ -115,7 +118,8 @@ def _slots(machine: PlannedMachine) -> tuple[int, int]:
     if most < least:
         needed = OVERHEAD_GB[0] + least * record_gb
         raise BadInput(
-            f"{machine.budget_gb:g} GB hold {max(most, 0)} records, a token needs {least}: give {needed:.1f} GB or more"
+            f"a budget of {machine.budget_gb:g} GB holds {max(most, 0)} records, one token needs {least}: "
+            f"give {needed:.1f} GB or more"
         )
     return max(least, fewest), most
 
@@ -127,13 +131,13 @@ def _more_slots(machine: PlannedMachine, more_gb: float) -> int | None:
 
 
 def _misses(num_slots: int, *, best: bool) -> float:
-    """Misses per token, between the curve's points by their logarithms."""
+    """Misses per token, interpolated between the points of `MISSES_BY_SLOTS` on logarithmic axes."""
     curve = np.log([misses[best] for misses in MISSES_BY_SLOTS.values()])
     return float(np.exp(np.interp(np.log(num_slots), np.log(list(MISSES_BY_SLOTS)), curve)))
 
 
 def _token_ms(machine: PlannedMachine, num_slots: int, *, best: bool) -> tuple[float, float]:
-    """Compute and reads of a committed token, milliseconds."""
+    """Compute time and read time per committed token, milliseconds."""
     committed = COMMITTED[machine.mtp_depth][best]
     compute_ms = machine.compute_ms[0 if best else 1] * (1 + PASS_COST_PER_DRAFT * machine.mtp_depth) / committed
     read_ms = 1000 * _misses(num_slots, best=best) * FLASH_NEXT.record_bytes / GB / machine.ssd_gbps[best]
@@ -147,13 +151,13 @@ def _middle_ms(machine: PlannedMachine) -> tuple[float, float]:
 
 
 def load_machines(folder: Path) -> dict[str, PlannedMachine]:
-    """Machines of a folder's JSON files, by name. Raises BadInput on a file that says something else."""
+    """Machines of a folder's JSON files, by name. Raises BadInput on a file with invalid fields."""
     machines = [PlannedMachine.build(values) for path in sorted(folder.glob("*.json")) for values in json.loads(path.read_text())]
     return {machine.name: machine for machine in machines}
 
 
 def beside_reported(machines: Iterable[PlannedMachine]) -> list[dict[str, float | str | bool]]:
-    """One row a machine with a reported figure: the planned range and whether it covers the report."""
+    """One row per machine with a reported figure: the planned range, the reported one, and whether the two overlap."""
     rows: list[dict[str, float | str | bool]] = []
     for machine in machines:
         if machine.reported_tps is not None:

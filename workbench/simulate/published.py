@@ -1,7 +1,7 @@
-"""Published misses on Flash-Next beside those of the synthetic routes: how far they, and the policies, are to be trusted.
+"""Published misses on Flash-Next beside misses on the synthetic routes: shows how far synthetic routes and policies agree.
 
-Source: Infernix, expert_cache_replay design note: three traces of 383 decoded tokens in one session, the first warms the
-cache and the other two are counted; 480 accesses a token. Nothing but `carried_share` was chosen by looking at it.
+Source: Infernix, expert_cache_replay design note: three traces of 383 decoded tokens in one session; the first warms the
+cache, the other two are counted; 480 accesses per token. Of the route model, only `carried_share` was fitted to these misses.
 """
 
 import polars as pl
@@ -18,11 +18,11 @@ MISSES_PER_TOKEN: dict[str, dict[int, float]] = {
     "layer-quota": {4008: 107.8, 6347: 57.6, 8000: 36.8, 10_200: 20.0, 12_000: 11.2},
     "belady": {4008: 46.0, 6347: 20.2, 8000: 11.8, 10_200: 5.6, 12_000: 3.2},
 }
-"""Misses per token by policy and slots.
+"""Misses per token by policy and number of slots.
 
-Two columns are not of the same policies as ours. The published ARC lets an event's own keys push the cache above its
-capacity (its rule, rebuilt on these routes, ends with 4,845 records in 4,008 slots), so its misses are too few at small
-capacities. The published quotas bind from the start, ours once the cache is full.
+Two of the published policies differ from the policies here. The published ARC lets an event's own keys push the cache above
+its capacity (its rule, rebuilt on these routes, ends with 4,845 records in 4,008 slots), so its misses are too few at small
+capacities. The published quotas limit a layer from the start, those of `LayerQuota` only once the cache is full.
 """
 
 NUM_REQUESTS = 3
@@ -30,7 +30,7 @@ NUM_TOKENS = 383
 
 
 def misses_beside_published(model: RouteModel, *, seed: int = 0) -> pl.DataFrame:
-    """One row a policy and capacity: published and simulated misses per token, and the error in percent."""
+    """One row per policy and capacity: published and simulated misses per token, and the error in percent."""
     routes = synthetic_routes(model, num_requests=NUM_REQUESTS, num_tokens=NUM_TOKENS, seed=seed)
     events = array_events(routes, model.num_experts).tolist()
     num_warm = NUM_TOKENS * model.num_layers

@@ -1,4 +1,4 @@
-"""Stage times of a decoded token, which the twin plays on its clock: from an attribution run, a file, or one figure a token."""
+"""Compute times of a decoded token's stages, by which the twin advances its clock: from a run, a file, or a time per token."""
 
 import json
 from pathlib import Path
@@ -18,39 +18,39 @@ _OUTSIDE = -1
 
 
 class StageTimes(Config):
-    """Compute of one token, by layer, microseconds. A layer needs its router's ids before it can read anything."""
+    """Compute times of one token, microseconds. A layer can't submit expert reads before its router's ids are known."""
 
     source: str
-    """Where the figures come from."""
+    """Source of the figures."""
     pre_router_us: tuple[float, ...]
-    """Until the router's ids are known: PLE, hyper-connections, attention, router."""
+    """By layer: until the router's ids are known (PLE, hyper-connections, attention, router)."""
     shared_us: tuple[float, ...]
-    """Shared expert."""
+    """By layer: the shared expert."""
     experts_us: tuple[float, ...]
-    """All routed experts and their sum."""
+    """By layer: all routed experts and their sum."""
     head_us: float = Field(0.0, ge=0)
     """Embedding and head."""
     ask_us: float = Field(0.0, ge=0)
-    """What a read costs the thread that computes before it goes off: slot, ticket, submission."""
+    """CPU time per read before its submission (slot, ticket, submission call); delays the read."""
     behind_us: float = Field(0.0, ge=0)
-    """The same once it has gone off, while it flies: notes, a copy where the disk is emulated."""
+    """CPU time per read after its submission, overlapped with the read (event logging; a memcpy on emulated disks)."""
     take_us: float = Field(0.0, ge=0)
-    """The same when its bytes are there: check, events, wake-up; compute stands still meanwhile."""
+    """CPU time per read at its completion (checksum, event logging, wake-up); blocks the compute thread."""
     wave_us: float = Field(0.0, ge=0)
-    """What a wave of missing experts takes longer than its share of all experts together: its dispatch, and smaller products."""
+    """Time per wave of missing experts beyond its share of `experts_us` (dispatch, smaller matrix products)."""
 
     @property
     def num_layers(self) -> int:
-        """Layers that have times."""
+        """Number of layers."""
         return len(self.pre_router_us)
 
     @property
     def token_ns(self) -> int:
-        """Compute of a whole token."""
+        """Compute time of a whole token, nanoseconds; costs per read and per wave not included."""
         return round(NS_PER_US * (sum(self.pre_router_us) + sum(self.shared_us) + sum(self.experts_us) + self.head_us))
 
     def scaled(self, token_ns: float) -> "StageTimes":
-        """The same proportions for a token whose compute takes `token_ns`."""
+        """Stage times in the same proportions whose `token_ns` is as given; costs per read and per wave stay as they are."""
         factor = token_ns / self.token_ns
         by_layer = {
             name: tuple(factor * us for us in getattr(self, name)) for name in ("pre_router_us", "shared_us", "experts_us")
@@ -59,10 +59,10 @@ class StageTimes(Config):
 
     @staticmethod
     def uniform(num_layers: int, token_ms: float) -> "StageTimes":
-        """Equal layers of `token_ms` in all: half of it before the router, 30 % in experts, 10 % each shared and head."""
+        """`token_ms` spread evenly over layers: 50 % before the router, 30 % experts, 10 % shared expert; 10 % for the head."""
         layer_us = token_ms * NS_PER_MS / NS_PER_US / num_layers
         return StageTimes(
-            source=f"assumed: {token_ms:g} ms of compute a token, spread evenly",
+            source=f"assumed: {token_ms:g} ms of compute per token, spread evenly over layers",
             pre_router_us=(0.5 * layer_us,) * num_layers,
             shared_us=(0.1 * layer_us,) * num_layers,
             experts_us=(0.3 * layer_us,) * num_layers,
@@ -71,7 +71,7 @@ class StageTimes(Config):
 
     @staticmethod
     def from_attribution(events: pl.DataFrame, source: str) -> "StageTimes":
-        """Mean times of a run's `stage` events; nothing else of the run is looked at. Raises BadInput when it has none."""
+        """Mean times of a run's `stage` events; all other events are ignored. Raises BadInput when no `stage` event exists."""
         stages = events.filter(kind="stage")
         if not stages.height:
             raise BadInput(f"{source} has no stage times: its run had no attribution tokens")
@@ -93,7 +93,7 @@ class StageTimes(Config):
 
     @staticmethod
     def from_json(path: Path) -> "StageTimes":
-        """Reads a file. Raises BadInput when it is missing, is not JSON or says something else."""
+        """Reads stage times from a file. Raises BadInput when the file is missing, is not JSON or has invalid fields."""
         try:
             return StageTimes.build(json.loads(path.read_text()))
         except FileNotFoundError:

@@ -10,34 +10,34 @@ from workbench.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class RouteModel:
-    """A router as a race: a token takes the `top_k` active experts of the highest score.
+    """A model of a router: each token takes the `top_k` active experts of the highest score.
 
-    An expert's score is the sum of independent Gaussian parts whose variances add up to 1: how popular it is (fixed, the
-    same for all requests), how well it fits the topic (a first-order process of the request), and the token (another,
-    hardly correlated). Defaults are Flash-Next's shape, with the shares and times that fit its published marginals.
+    An expert's score is the sum of three independent Gaussian parts whose variances add up to 1: popularity (fixed, the same
+    for all requests), topic (a first-order autoregressive process per request) and token (another such process, of low
+    correlation). Defaults: Flash-Next's geometry, with shares and correlations fitted to its published marginals.
     """
 
     num_layers: int = 48
     num_experts: int = 512
     top_k: int = 10
     num_early_layers: int = 8
-    """First layers, which follow the token more and the topic less."""
+    """Number of first layers, whose scores depend more on the token and less on the topic."""
     active_share: float = 0.6
     """Share of a layer's experts that a request uses at all."""
     carried_share: float = 0.8
-    """Share of the active experts that stay so in the next request: no marginal fixes it; chosen by the published misses."""
+    """Share of the active experts that stay active in the next request; fitted to published misses, not to a marginal."""
     popularity_share: float = 0.37
     """Share of the variance that is popularity."""
     topic_share: float = 0.3
     """Share of the variance that is topic."""
     early_topic_share: float = 0.14
-    """The same in early layers."""
+    """`topic_share` of early layers."""
     topic_tokens: float = 6.5
     """Tokens after which the topic part's correlation falls to 1/e."""
     token_correlation: float = 0.35
-    """Correlation of the token part between neighbours."""
+    """Correlation of the token part between consecutive tokens."""
     early_token_correlation: float = 0.05
-    """The same in early layers."""
+    """`token_correlation` of early layers."""
 
     def __post_init__(self) -> None:
         if not 0 < self.top_k <= self.active_share * self.num_experts:
@@ -70,7 +70,7 @@ def synthetic_routes(model: RouteModel, *, num_requests: int, num_tokens: int, s
 
 
 def _renew_active(order: np.ndarray, model: RouteModel, rng: np.random.Generator) -> np.ndarray:
-    """A new order of experts whose first `num_active` keep `carried_share` of the old ones."""
+    """A new order of experts; of its first `num_active` experts, `carried_share` were active before."""
     num_kept = round(model.carried_share * model.num_active)
     shuffled = rng.permuted(order[:, : model.num_active], axis=1)
     kept, rest = shuffled[:, :num_kept], np.concatenate([order[:, model.num_active :], shuffled[:, num_kept:]], axis=1)

@@ -1,6 +1,6 @@
 """The twin: the runtime's scheduler, slots and policies on a virtual clock, fed with routes, stage times and an envelope.
 
-It gets nothing of a live run but these, and leaves the same events. All that it leaves is simulated.
+The twin uses nothing of a live run but these inputs, and logs the same events. All of its results are simulated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES
 
 
 class TwinConfig(Config):
-    """What the twin imitates."""
+    """Settings of the simulated runtime."""
 
     num_slots: int = Field(ge=1)
     """Record slots of the cache."""
@@ -46,29 +46,29 @@ class TwinConfig(Config):
     num_experts: int = Field(512, ge=1)
     """Experts of a layer."""
     wave: WaveSize = 1
-    """As of the runtime. The shared expert runs while records are read."""
+    """As `runtime.wave`. The shared expert always runs while records are read."""
     predictor: Plugin = "nothing"
-    """As of the runtime: nothing, previous_token, next_layer, oracle, noisy_oracle, or `file.py:Class`."""
+    """As `runtime.predictor`: nothing, previous_token, next_layer, oracle, noisy_oracle, or `file.py:Class`."""
     predictor_settings: PredictorSettings = PredictorSettings()
-    """Of the predictor."""
+    """Settings of the predictor."""
     budgets: ClassBudgets = ClassBudgets()
-    """Bytes, slots and reads that predictions may take."""
+    """Limits of predicted reads: bytes, slots and reads in flight."""
     depth: int = Field(32, ge=1)
     """Most record reads in flight."""
     idle_ms: float = Field(0.0, ge=0)
-    """Time between two turns, milliseconds: a tool runs, a person reads."""
+    """Idle time between two turns (a tool runs, a person reads), milliseconds."""
     hot_set: int = Field(0, ge=0)
-    """Most records that are warmed (P3) in that time for the sequence that continues, its hottest first."""
+    """Most records that are prefetched (P3) in the idle time for the sequence that continues, its hottest first."""
     ple_slots: int = Field(4096, ge=1)
     """Slots for n-gram pages."""
     ple_pages: int = Field(0, ge=0)
-    """N-gram pages that a token needs, where the passes do not say which: they are made up."""
+    """Synthetic n-gram pages per token, which replace the pages of the passes; 0: the passes keep their own pages."""
     ple_layer: int = Field(1, ge=0)
-    """Layer index that waits for made-up pages."""
+    """Index of the layer that needs the synthetic pages."""
     ple_reuse: float = Field(0.0, ge=0, le=1)
-    """Chance that a made-up page is one that an earlier token needed; else it is a new one."""
+    """Probability that a synthetic page is one that an earlier token needed; otherwise it is a new page."""
     seed: int = 0
-    """Of made-up pages."""
+    """Seed of the synthetic pages."""
 
     @property
     def predictor_label(self) -> str:
@@ -77,12 +77,14 @@ class TwinConfig(Config):
 
 
 class Twin:
-    """One session on one machine that does not exist."""
+    """One session on one simulated machine."""
 
     def __init__(self, config: TwinConfig, stages: StageTimes, envelope: Envelope, log: EventLog | None = None) -> None:
-        """Events go to `log`, a new one where none is given. Raises BadInput when the policy can't run live."""
+        """Logs events to `log`, by default a new one. Raises BadInput when the policy can't run live."""
         if config.policy == "belady":
-            raise BadInput("policy belady needs the future, which a scheduler has not; `workbench simulate misses` replays it")
+            raise BadInput(
+                "policy belady needs the future, which a scheduler doesn't know; `workbench simulate misses` replays it"
+            )
         self.config = config
         self.log = EventLog() if log is None else log
         self._stages = stages
@@ -93,9 +95,10 @@ class Twin:
         self._warmings: dict[int, Warming] = {}
 
     def run(self, passes: Sequence[Pass]) -> EventLog:
-        """Runs the passes and returns their events. Call it once. A change of request, or back, is a new turn.
+        """Runs the passes and returns the event log; to be called once per twin.
 
-        Raises BadInput when the routes have another number of layers than the stage times.
+        A pass of another request than the previous pass starts a new turn, after the idle time. Raises BadInput when the passes
+        have another number of layers than the stage times.
         """
         config, num_layers = self.config, self._stages.num_layers
         if passes and len(passes[0].keys) != num_layers:
@@ -119,7 +122,7 @@ class Twin:
         return self.log
 
     def _predicting_of(self, passes: Sequence[Pass]) -> Predicting | None:
-        """The configured predictor at work, which may know what the passes will need; None where nothing is predicted."""
+        """Drives the configured predictor, to which the future of `passes` is available; None without a predictor."""
         config = self.config
         if config.predictor == "nothing":
             return None
@@ -130,7 +133,7 @@ class Twin:
         return Predicting(self._transfer, predictor, shape, self._until_router)
 
     def _stand_idle(self, following: int) -> None:
-        """Passes the idle time between two turns, in which the hot set of the next sequence is warmed."""
+        """Advances the clock by the idle time between two turns and prefetches the hot set of request `following` meanwhile."""
         idle_ns = round(self.config.idle_ms * NS_PER_MS)
         if following in self._warmings:
             self._warmings[following].stand_idle(following, idle_ns)
@@ -155,12 +158,12 @@ class Twin:
         self.log.append(row)
 
     def _commit(self, scope: Scope, each: Pass) -> None:
-        """The routes of a pass are known to be the sequence's."""
+        """Tells the predictor which records the committed pass used."""
         if self._predicting is not None:
             self._predicting.committed(scope, [[keys] for keys in each.keys])
 
     def _load_pages(self, scope: Scope, each: Pass, layer: int) -> PageLoad:
-        """Asks for a PLE layer's first pages; each layer has an equal part of the slots."""
+        """Submits the first batch of a PLE layer's pages and returns the load of all; PLE layers share the slots equally."""
         keys, room = each.pages[layer], self.config.ple_slots // len(each.pages)
         parts = [keys[start : start + room] for start in range(0, len(keys), room)]
         loads = [PageBatch(part, len(part) * PAGE_BYTES) for part in parts]
@@ -188,7 +191,7 @@ class Twin:
         return self._warmings.setdefault(request, Warming(self._transfer, most=self.config.hot_set))
 
     def _until_router(self, layer: int, lead: int) -> int:
-        """Nanoseconds of compute from this layer's router to that of the layer `lead` ahead, reads aside."""
+        """Nanoseconds of compute from this layer's router to the router `lead` layers ahead, without any waits for reads."""
         stages, total_us = self._stages, 0.0
         for step in range(lead):
             here, there = (layer + step) % stages.num_layers, (layer + step + 1) % stages.num_layers
@@ -197,7 +200,7 @@ class Twin:
         return round(total_us * NS_PER_US)
 
     def _release(self) -> None:
-        """The layer before was evaluated: its slots may go."""
+        """Releases the demand of the previous layer, whose compute is done."""
         if self._held is not None:
             self._transfer.release(self._held)
             self._held = None
@@ -207,15 +210,15 @@ class Twin:
 
 
 class _TimedExperts:
-    """Experts of one demand that take time and compute nothing."""
+    """The experts of one demand, which advance the clock and compute nothing."""
 
     def __init__(self, twin: Twin, demand: Demand, experts_us: float) -> None:
-        """`experts_us`: of all experts of the demand."""
+        """`experts_us`: compute time of all experts of the demand, microseconds."""
         self._twin, self._hits, self._all_us = twin, demand.hits, experts_us
         self._one_us = experts_us / len(demand.slots)
 
     def run(self, keys: Sequence[int], slots: Mapping[int, int]) -> None:
-        """Whole experts; a wave of missing ones costs its dispatch."""
+        """Advances the clock by the compute time of the experts `keys`; a wave of missing experts also costs `wave_us`."""
         if self._twin.config.wave == "barrier":
             self._twin._compute(self._all_us)
         elif keys[0] in self._hits:
@@ -224,20 +227,20 @@ class _TimedExperts:
             self._twin._compute(self._one_us * len(keys) + self._twin._stages.wave_us)
 
     def gate_up(self, keys: Sequence[int], slots: Mapping[int, int]) -> Any:
-        """Never asked for: records are read whole."""
+        """Never called: records are read whole."""
         raise AssertionError("the twin reads whole records")
 
     def down(self, keys: Sequence[int], slots: Mapping[int, int], inner: Any) -> None:
-        """Never asked for: records are read whole."""
+        """Never called: records are read whole."""
         raise AssertionError("the twin reads whole records")
 
     def sync_piece(self) -> bool:
-        """Nothing runs beside the thread that computes."""
+        """False: no compute is in flight, since `run` returns when its experts are done."""
         return False
 
 
 def _decoded(index: int, demand: Demand) -> None:
-    """Rows take no time of their own: they are in the stage times."""
+    """Called with each loaded batch of pages; takes no time, since the stage times include the rows."""
 
 
 def _transfer(config: TwinConfig, stages: StageTimes, disk: Disk, log: EventLog, clock: VirtualClock) -> Transfer:

@@ -1,4 +1,4 @@
-"""What the twin reads: records and pages that have sizes and cost the host time, and no bytes."""
+"""Read sources and pools of the twin: records and pages with sizes and CPU costs, but without bytes."""
 
 from dataclasses import dataclass
 
@@ -15,28 +15,28 @@ _NO_BYTES = memoryview(bytearray(0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedSource:
-    """Reads that move nothing; what each costs the thread that computes passes on the clock."""
+    """A source of reads that move no bytes; it advances the clock by the CPU cost of each read."""
 
     clock: VirtualClock
     ask_ns: int
-    """Before a read is submitted."""
+    """CPU time per read before its submission, nanoseconds."""
     take_ns: int
-    """When its completion is seen."""
+    """CPU time per read at its completion, nanoseconds."""
 
     def read(self, order: Order) -> Read:
-        """The read of an order, without memory."""
+        """Makes the read of an order, without memory, `ask_ns` later."""
         if self.ask_ns:
             self.clock.sleep_until(self.clock.now_ns() + self.ask_ns)
         return Read(order.number, 0, 0, order.num_bytes, _NO_BYTES)
 
     def arrived(self, order: Order) -> None:
-        """A completion is seen."""
+        """Advances the clock by `take_ns`; called when the completion of `order` is polled."""
         if self.take_ns:
             self.clock.sleep_until(self.clock.now_ns() + self.take_ns)
 
 
 def record_pool(*, num_slots: int, policy: str, record_bytes: int, num_experts: int) -> Pool:
-    """Slots of records that lie back to back in layers of `num_experts`, each layer on a page; whole pages are moved."""
+    """The pool of record slots. Records are stored back to back, each layer aligned to a page; reads move whole pages."""
 
     starts = [expert * record_bytes for expert in range(num_experts)]
     moved = [align_up(start + record_bytes, PAGE_BYTES) - align_down(start, PAGE_BYTES) for start in starts]
@@ -44,7 +44,7 @@ def record_pool(*, num_slots: int, policy: str, record_bytes: int, num_experts: 
 
 
 def page_pool(*, num_slots: int, policy: str) -> Pool:
-    """Slots of n-gram pages."""
+    """The pool of n-gram page slots."""
     return _pool("ple", num_slots, policy, lambda key, bits: (PAGE_BYTES, PAGE_BYTES), 1)
 
 

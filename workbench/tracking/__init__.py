@@ -1,7 +1,7 @@
-"""Files result folders in MLflow. The folders are the truth; the store can be rebuilt from them at any time.
+"""Files result folders in MLflow. The folders are the source of truth; the store can be rebuilt from them at any time.
 
-Nothing here runs beside a timed region: runs write folders, and this package reads them afterwards. It is the only importer
-of mlflow, and imports it late, because that takes two seconds.
+Nothing here runs during a timed region: runs write folders, and this package reads them afterwards. No other package imports
+mlflow, and this one imports it late, because the import takes two seconds.
 """
 
 from workbench.tracking.filing import Filed, rebuild, track

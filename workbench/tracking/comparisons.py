@@ -1,4 +1,4 @@
-"""What a comparison and its arms show in MLflow: the parameters that differ, and one point a cohort."""
+"""MLflow parameters and metrics of a comparison and its arms: the settings that differ, and one point per cohort."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -8,13 +8,13 @@ from typing import Any
 from workbench.schema import Result, RunFolder
 
 _SERIES = 5
-"""A comparison's folder, counted up from an arm's: `<series>/arms/<cohort>/<arm>/arm/<kind>/<id>`."""
+"""Index of a comparison's folder in the `parents` of an arm's folder, `<series>/arms/<cohort>/<arm>/arm/<kind>/<id>`."""
 _UNSHOWN = ("base", "command", "cache_files", "digests")
 _BY_COHORT = ("ratio", "control_drift", "candidate_spread")
 
 
 def arm_params(folder: RunFolder) -> dict[str, Any]:
-    """The settings in which the two plans of the arm's comparison differ, as this arm ran; none for A against A."""
+    """The arm's values of the settings in which the two plans of its comparison differ; none for A against A."""
     plans = [_settings(folder.path.parents[_SERIES] / "artifacts" / f"plan-{letter}.toml") for letter in "AB"]
     own = _settings(folder.path / "config.toml")
     changed = [name for name in sorted({*plans[0], *plans[1]}) if plans[0].get(name) != plans[1].get(name)]
@@ -22,14 +22,14 @@ def arm_params(folder: RunFolder) -> dict[str, Any]:
 
 
 def comparison_params(folder: RunFolder) -> dict[str, Any]:
-    """What a comparison was asked; the plan of its arms stays in its file."""
+    """Settings of a comparison, without the plan of its arms."""
     settings = tomllib.loads((folder.path / "config.toml").read_text())
     shown = {name: value for name, value in settings.items() if name not in _UNSHOWN}
     return shown | {"change": ", ".join(settings.get("change", [])) or "none"}
 
 
 def cohort_series(result: Result) -> Iterator[tuple[str, int, float]]:
-    """Key, cohort and value of each figure that every cohort has, the invalid ones included."""
+    """Metric key, cohort number and value of each figure by cohort, invalid cohorts included."""
     for row in result.tables.get("cohorts", []):
         for name in _BY_COHORT:
             if row.get(name) is not None:

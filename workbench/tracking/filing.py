@@ -1,4 +1,4 @@
-"""One result folder becomes one MLflow run; filing is incremental, and filing everything anew gives the same store."""
+"""Files each result folder as one MLflow run; filing is incremental, and filing everything anew gives the same store."""
 
 import hashlib
 import json
@@ -29,27 +29,27 @@ _STATUS = {Status.FINISHED: "FINISHED", Status.FAILED: "FAILED", Status.INTERRUP
 
 @dataclass(frozen=True, kw_only=True)
 class Filed:
-    """A result folder and the run it became."""
+    """A result folder and the MLflow run that it was filed as."""
 
     place: str
-    """Of the folder under the root of results: `<kind>/<id>`, longer for an arm."""
+    """Path of the folder relative to the root of results: `<kind>/<id>`, longer for an arm."""
     experiment_id: str
     run_id: str
 
     @property
     def is_arm(self) -> bool:
-        """It lies within a comparison's folder."""
+        """True for an arm, whose folder is within a comparison's folder."""
         return self.place.count("/") > 1
 
     @property
     def cohort(self) -> tuple[str, str]:
-        """Of an arm, the place of its comparison and the name of its cohort."""
+        """The place of the arm's comparison and the name of the arm's cohort; defined for arms only."""
         kind, series, _, cohort, *_ = self.place.split("/")
         return f"{kind}/{series}", cohort
 
 
 def track(root: Path, store: Store | None = None) -> list[Filed]:
-    """Files every folder that is new or has changed since it was filed; runs still going are left for later."""
+    """Files every folder that is new or has changed since it was filed; runs in progress are skipped."""
     store = store or Store(root)
     known = {run.place: run for run in store.filed_runs()}
     ids = {place: run.run_id for place, run in known.items()}
@@ -70,14 +70,14 @@ def track(root: Path, store: Store | None = None) -> list[Filed]:
 
 
 def rebuild(root: Path) -> list[Filed]:
-    """Forgets what was filed and files every folder anew."""
+    """Deletes all filed runs and files every folder anew."""
     store = Store(root)
     store.clear()
     return track(root, store)
 
 
 def _folders(root: Path) -> Iterator[tuple[str, RunFolder]]:
-    """Every result folder with its place under `root`: runs first, then the arms that lie within a comparison's folder."""
+    """Every result folder with its place under `root`: runs first, then the arms within a comparison's folder."""
     arms = (RunFolder(path.parent) for path in sorted(root.glob(_ARMS)))
     return ((folder.path.relative_to(root).as_posix(), folder) for folder in (*list_runs(root), *arms))
 
@@ -107,7 +107,7 @@ def _file(store: Store, place: str, folder: RunFolder, ids: Mapping[str, str]) -
 
 
 def _log_tables(store: Store, run_id: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """As `MlflowClient.log_table` leaves them, all at once: one by one they took most of a run's filing."""
+    """Logs tables as `MlflowClient.log_table` does, but in one call: one call per table took most of a run's filing time."""
     filled = {name: rows for name, rows in tables.items() if rows}
     if not filled:
         return
@@ -122,14 +122,14 @@ def _log_tables(store: Store, run_id: str, tables: Mapping[str, Sequence[Mapping
 
 
 def _plain(cell: Any) -> Any:
-    """JSON has no infinity and no NaN."""
+    """A table's cell for JSON, which has no infinity and no NaN: these become text."""
     if not isinstance(cell, float):
         return cell
     return _rounded(cell) if math.isfinite(cell) else str(cell)
 
 
 def _experiment(kind: str) -> tuple[str, str]:
-    """Name and description of the experiment that holds runs of a kind: one a gate, else one a kind."""
+    """Name and description of the experiment for runs of a kind: one per gate, else one per kind."""
     name = next((name for name in GATES if kind == f"gate_{name[0]}"), None)
     if name is None:
         return kind.replace("_", "-"), f"Runs of `workbench {kind}`."
@@ -173,7 +173,7 @@ def _tags(place: str, folder: RunFolder, about: Mapping[str, Any], result: Resul
 
 
 def _settings(folder: RunFolder, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an arm those that its comparison changes, of a run the plain ones by their short names."""
+    """Settings shown as parameters: of an arm, those that its comparison changes; of a run, all scalars by short name."""
     if "parent" in about["tags"]:
         return arm_params(folder)
     if about["kind"] == "abba":
@@ -182,7 +182,7 @@ def _settings(folder: RunFolder, about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _params(settings: Mapping[str, Any], digest: str) -> list[Any]:
-    """No more than a table of runs can show."""
+    """MLflow parameters, at most as many as a table of runs can show."""
     from mlflow.entities import Param
 
     settings = {name: value for name, value in settings.items() if value != ""}
@@ -199,7 +199,7 @@ def _leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _metrics(result: Result, time_ms: int) -> Iterator[Any]:
-    """Scalars of the result and its verdict, then series with a step a token under keys of their own."""
+    """MLflow metrics: scalars of the result and its verdict, then series with one step per token under keys of their own."""
     from mlflow.entities import Metric
 
     scalars = dict(result.metrics)

@@ -1,4 +1,4 @@
-"""What people read first on a run's page: the verdict, then its figures, then how to make it again."""
+"""The note at the top of a run's MLflow page: the verdict, its figures, and the command that repeats the run."""
 
 import shlex
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def run_note(about: dict[str, Any], result: Result | None, place: str) -> str:
 
 def _headline(result: Result | None) -> Iterator[str]:
     if result is None:
-        yield "**did not finish**: its process is gone"
+        yield "**did not finish**: the run's process is gone"
     elif result.verdict:
         yield f"## {result.verdict.outcome.value.upper()}: {', '.join(result.verdict.codes)}"
         yield result.verdict.summary

@@ -1,4 +1,4 @@
-"""Where MLflow keeps its runs: an absolute sqlite store under the result folders, or the server that the environment names."""
+"""MLflow's store: a local sqlite store under the result folders, or the server that `MLFLOW_TRACKING_URI` names."""
 
 import json
 import os
@@ -18,9 +18,9 @@ from workbench.errors import BadInput
 PORT = 5000
 _PAGE = 1000
 FOLDER_TAG = "folder"
-"""Tag with `<kind>/<id>` of the result folder a run was filed from."""
+"""Name of the tag with the place of the result folder that a run was filed from, `<kind>/<id>`."""
 DIGEST_TAG = "result_digest"
-"""Tag with what the folder's result was when it was filed."""
+"""Name of the tag with the digest of the folder's `result.json` at the time of filing."""
 _FILED = """
 SELECT runs.run_uuid, place.value, digest.value FROM runs
 JOIN tags AS place ON place.run_uuid = runs.run_uuid AND place.key = ?
@@ -42,7 +42,7 @@ QUIET = {
 
 @dataclass(frozen=True, kw_only=True)
 class FiledRun:
-    """A run of MLflow's that was filed from a result folder."""
+    """An MLflow run that was filed from a result folder."""
 
     run_id: str
     place: str
@@ -62,7 +62,7 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """Whether no server is named by `MLFLOW_TRACKING_URI`."""
+        """True unless `MLFLOW_TRACKING_URI` names a server."""
         return not os.environ.get("MLFLOW_TRACKING_URI")
 
     @property
@@ -72,11 +72,11 @@ class Store:
 
     @property
     def server_environment(self) -> dict[str, str]:
-        """What a local server needs in its environment."""
+        """Environment variables for a local server."""
         return QUIET
 
     def server_command(self, port: int) -> list[str]:
-        """A server on this machine only, with one worker."""
+        """Command line of a server on 127.0.0.1 with one worker."""
         place = (self.folder / "artifacts").as_uri()
         server = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
         return [*server, "--backend-store-uri", self.uri, "--default-artifact-root", place]
@@ -112,7 +112,7 @@ class Store:
         return self._runs_in_database() if self.is_local else self._runs_on_server()
 
     def _runs_in_database(self) -> Iterator[FiledRun]:
-        """Straight from its tables: MLflow's search loads every metric of every run, seven seconds for a thousand."""
+        """Reads the database directly: MLflow's search loads every metric of every run, seven seconds for 1000 runs."""
         path = self.folder / "mlflow.db"
         if not path.exists():
             return
@@ -134,7 +134,10 @@ class Store:
                 return
 
     def clear(self) -> None:
-        """Forgets every filed run: the local store is deleted, on a server the runs are."""
+        """Deletes the local store, or on a server every filed run.
+
+        Raises RuntimeError when this process has already imported mlflow, which keeps the local database open.
+        """
         if not self.is_local:
             for run in list(self.filed_runs()):
                 self.client.delete_run(run.run_id)
@@ -145,7 +148,7 @@ class Store:
 
 
 def compare_link(experiment_id: str, run_ids: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
-    """Address of the page that lays runs side by side, in the order given; `runs` must be its first parameter."""
+    """Address of the page that shows runs side by side, in the order given; `runs` must be the address's first parameter."""
     runs, experiments = (quote(json.dumps(ids)) for ids in (list(run_ids), [experiment_id]))
     return f"{_base(environ)}/#/compare-runs?runs={runs}&experiments={experiments}&workflowType=machine_learning"
 
