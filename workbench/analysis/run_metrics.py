@@ -4,38 +4,53 @@ import numpy as np
 import polars as pl
 
 from workbench.analysis.classes import class_metrics
-from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens
+from workbench.schema.events import Events, rows_of
+from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens, log_written_ns
 from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
+_TICKET_COLUMNS = (
+    "kind", "phase", "store", "intent", "outcome", "submit_ns", "ready_ns", "seen_ns", "deadline_ns", "logical_bytes",
+    "physical_bytes", "queue_depth", "value", "priority", "ended_priority",
+)  # fmt: skip
+_OTHER_KINDS = ("token", "demand", "wait", "readback", "evaluate", "wave", "mark", "rejected")
+_OTHER_COLUMNS = (
+    "t_ns", "kind", "request", "phase", "position", "store", "name", "duration_ns", "logical_bytes", "hits", "joined", "misses",
+    "value", "committed_tokens",
+)  # fmt: skip
 
-def run_metrics(events: pl.DataFrame) -> dict[str, float]:
+
+def run_metrics(events: Events) -> dict[str, float]:
     """Metrics of the registry that the events of a generate or trace run support; what has no data is absent.
 
     Passes of the attribution run are left out: evaluating after each stage changes timing.
     """
-    events = events.filter(pl.col("phase").ne_missing("attribution"))
+    timed = events.lazy().filter(pl.col("phase").ne_missing("attribution"))
+    tickets, others = rows_of(timed, ["ticket"], _TICKET_COLUMNS), rows_of(timed, _OTHER_KINDS, _OTHER_COLUMNS)
+    demands = others.filter(kind="demand")
     metrics: dict[str, float] = {}
     for store in ("expert", "ple"):
-        metrics |= _storage(events.filter(store=store), store)
-    metrics |= class_metrics(events)
-    metrics |= _ple(events.filter(store="ple"))
-    metrics |= _waits(events)
-    metrics |= _speed(events)
-    metrics |= _hits(events.filter(store="expert", kind="demand"))
-    metrics |= _per_token_bytes(events)
+        metrics |= _storage(tickets.filter(store=store), demands.filter(store=store), store)
+    metrics |= class_metrics(tickets)
+    metrics |= _ple(tickets.filter(store="ple"), others.filter(store="ple"))
+    metrics |= _waits(tickets, others)
+    metrics |= _speed(others)
+    metrics |= _hits(demands.filter(store="expert"))
+    metrics |= _per_token_bytes(tickets, others)
     return {name: float(value) for name, value in metrics.items()}
 
 
-def token_series(events: pl.DataFrame) -> dict[str, list[float]]:
+def token_series(events: Events) -> dict[str, list[float]]:
     """One value per counted token: its share of the interval, the bytes read and the exposed waits of its pass."""
-    intervals = Intervals.of(events)
+    columns = ("t_ns", "kind", "request", "phase", "position", "store", "name", "ready_ns", "duration_ns", "logical_bytes")
+    found = rows_of(events, ("token", "mark", "ticket", "wait", "demand"), (*columns, "misses", "committed_tokens"))
+    intervals = Intervals.of(found)
     if not intervals.num_tokens:
         return {}
 
     def per_token(rows: pl.DataFrame, column: str, time: str, scale: float) -> list[float]:
         return [float(value) for value in intervals.per_token(rows, column, time) * scale]
 
-    rows = generated(events)
+    rows = generated(found)
     reads, waits = rows.filter(kind="ticket"), rows.filter(kind="wait")
     return {
         "e2e/tpot_p50_ms": [float(value) for value in intervals.token_ns() / NS_PER_MS],
@@ -57,8 +72,8 @@ def union_ns(starts: np.ndarray, ends: np.ndarray) -> int:
     return int(ends[-1] - starts[0] - gaps.sum())
 
 
-def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
-    tickets = events.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+def _storage(tickets: pl.DataFrame, demands: pl.DataFrame, store: str) -> dict[str, float]:
+    tickets = tickets.filter(pl.col("outcome") != "failed")
     if tickets.height == 0:
         return {}
     used = tickets.filter(pl.col("outcome") != "unused")
@@ -73,7 +88,7 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
         "exact_bytes": exact,
         "predicted_bytes": predicted,
         "wasted_bytes": wasted,
-        "logical_bytes": _sum(events.filter(kind="demand"), "logical_bytes"),
+        "logical_bytes": _sum(demands, "logical_bytes"),
         "physical_bytes": _sum(tickets, "physical_bytes"),
         "queue_depth_mean": tickets["queue_depth"].drop_nulls().to_numpy().mean() if tickets["queue_depth"].count() else None,
         "bandwidth_gbps": _sum(came, "physical_bytes") / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
@@ -123,13 +138,13 @@ def _sum(frame: pl.DataFrame, column: str) -> float:
     return float(frame[column].drop_nulls().to_numpy().sum())
 
 
-def _ple(events: pl.DataFrame) -> dict[str, float]:
+def _ple(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
     demands = events.filter(kind="demand")
     if demands.height == 0:
         return {}
     hits, joined, misses = (_sum(demands, name) for name in ("hits", "joined", "misses"))
     marks = {name: _sum(events.filter(kind="mark", name=name), "value") for name in ("rows_unique", "pages_requested")}
-    used = events.filter(pl.col("kind") == "ticket", pl.col("outcome").is_in(["used_on_time", "used_late"]))
+    used = tickets.filter(pl.col("outcome").is_in(["used_on_time", "used_late"]))
     metrics = {
         "ple/rows_requested": _sum(demands, "value"),
         "ple/pages_unique": hits + joined + misses,
@@ -137,7 +152,7 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
         "ple/pages_joined": joined,
         "ple/page_misses": misses,
         "ple/logical_bytes": _sum(demands, "logical_bytes"),
-        "ple/physical_bytes": _sum(events.filter(kind="ticket"), "physical_bytes"),
+        "ple/physical_bytes": _sum(tickets, "physical_bytes"),
         "ple/exposed_wait_ms": _sum(events.filter(kind="wait"), "duration_ns") / NS_PER_MS,
     }
     metrics |= {f"ple/{name}": value for name, value in marks.items() if value}
@@ -149,11 +164,11 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _waits(events: pl.DataFrame) -> dict[str, float]:
+def _waits(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
     waits, evaluations = events.filter(kind="wait"), events.filter(kind="evaluate")
     used = pl.col("outcome").is_in(["used_on_time", "used_late"])
     # a read that was given up after compute had asked for it was never ready
-    tickets = events.filter(pl.col("kind") == "ticket", used, pl.col("ready_ns").is_not_null())
+    tickets = tickets.filter(used, pl.col("ready_ns").is_not_null())
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     waited_ns = _sum(waits, "duration_ns")
     readback_ns = _sum(events.filter(kind="readback"), "duration_ns")
@@ -185,7 +200,9 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
     if starts.height and prefill.height:
         # the first token is chosen from the logits that the prompt's last pass leaves
         first = prefill.filter(pl.col("request") == starts["request"][0])["t_ns"].max()
-        metrics["e2e/ttft_ms"] = (first - starts["t_ns"][0]) / NS_PER_MS
+        start_ns = starts["t_ns"][0]
+        writing_ns = np.diff(log_written_ns(events, np.array([start_ns, first])))[0]
+        metrics["e2e/ttft_ms"] = (first - start_ns - writing_ns) / NS_PER_MS
     intervals = Intervals.of(events)
     if intervals.num_tokens:
         token_ns = intervals.token_ns()
@@ -207,14 +224,13 @@ def _hits(demands: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _per_token_bytes(events: pl.DataFrame) -> dict[str, float]:
+def _per_token_bytes(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
     num_tokens = generated_tokens(events)
     if not num_tokens:
         return {}
-    rows = generated(events)
-    tickets = rows.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    tickets = generated(tickets).filter(pl.col("outcome") != "failed")
     wasted = _sum(tickets.filter(outcome="unused"), "logical_bytes")
-    misses = _sum(rows.filter(kind="demand", store="expert"), "misses")
+    misses = _sum(generated(events).filter(kind="demand", store="expert"), "misses")
     return {
         "e2e/demand_bytes_per_token": (_sum(tickets, "logical_bytes") - wasted) / num_tokens,
         "e2e/wasted_bytes_per_token": wasted / num_tokens,

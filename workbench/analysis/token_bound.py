@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from workbench.bounds import LayerCost, dependency_bound_ns
+from workbench.schema.events import Events, rows_of
 from workbench.schema.generated import Intervals
 from workbench.units import NS_PER_MS, NS_PER_S
 
@@ -18,7 +19,13 @@ StageTimes = Mapping[int, Mapping[str, float]]
 """Nanoseconds by layer (-1: outside the layers) and stage."""
 
 
-def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) -> dict[str, float]:
+_COLUMNS = (
+    "t_ns", "kind", "request", "phase", "position", "layer", "store", "intent", "name", "duration_ns", "physical_bytes", "hits",
+    "joined", "misses", "value", "committed_tokens",
+)  # fmt: skip
+
+
+def token_bound(events: Events, bandwidth_bytes_per_s: float, top_k: int) -> dict[str, float]:
     """Stage times per token, and the timed run's token against `max(compute, bytes / bandwidth)` and the dependency bound.
 
     The attribution run's stages take longer than the timed run's, which overlap dispatch; they are scaled so that their sum is
@@ -26,6 +33,7 @@ def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) 
     that the pass missed, divided by committed tokens; the compute of a pass is that of as many tokens as the pass committed.
     Empty when a run has no attribution or no interval between passes.
     """
+    events = rows_of(events, ("token", "mark", "stage", "wait", "ticket", "demand"), _COLUMNS)
     intervals = Intervals.of(events)
     count, stages = intervals.num_tokens, events.filter(kind="stage")
     if not count or stages.height == 0:

@@ -45,6 +45,8 @@ class TraceConfig(Config):
     """Prompt tokens a prefill pass takes."""
     prompt_tokens: int | None = Field(None, ge=1)
     """First tokens of each prompt that are used; absent: all."""
+    beyond_positions: bool = False
+    """Let sequences grow longer than the positions that the model was made for."""
     sampling: SamplingConfig = SamplingConfig(temperature=0.8, top_p=0.95)
     """How tokens are chosen: greedy text of a small model loops, and its routes repeat. The seed grows by one a request."""
     runtime: RuntimeConfig = RuntimeConfig()
@@ -90,7 +92,7 @@ def trace_steps(
         write_model_routes(frame, folder, engine.model.geometry)
         shutil.rmtree(parts)
         made = {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts), "taken_over": str(taken)}
-        folder.finish(metrics=run_metrics(folder.events.frame()), tags=engine.identity | made)
+        folder.finish(metrics=run_metrics(folder.events.scan()), tags=engine.identity | made)
     yield folder
 
 
@@ -120,7 +122,9 @@ def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prom
 def _decode(
     config: TraceConfig, engine: Engine, tokenizer: Tokenizer, request: int, prompt: Prompt, recorder: RouteRecorder
 ) -> Iterator[object]:
-    session = Session(engine, request=request, tile=config.tile, route_sink=recorder.record)
+    session = Session(
+        engine, request=request, tile=config.tile, route_sink=recorder.record, beyond_positions=config.beyond_positions
+    )
     sampling = config.sampling.model_copy(update={"seed": config.sampling.seed + request})
     ids = encode(tokenizer, prompt.text)[: config.prompt_tokens]
     return generate(session, ids, config.tokens, Sampler(sampling))

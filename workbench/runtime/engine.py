@@ -237,6 +237,7 @@ class Engine:
         if self._predicting is not None:
             first_keys = np.arange(routes.shape[1]) * self.model.geometry.num_experts
             self._predicting.committed(lane.scope, list((routes + first_keys[:, None]).swapaxes(0, 1)))
+        self.log.roll()
 
     def _fail(self, lane: Lane, error: Exception) -> None:
         lane.error = error
