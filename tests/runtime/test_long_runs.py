@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from workbench.paths import bundled_model
 from workbench.runtime.resident_engine import ResidentEngine
 from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Session, generate
-from workbench.schema import EventLog, RunFolder, list_runs, read_events
+from workbench.schema import EventLog, RunFolder, Status, list_runs, read_events
 from workbench.schema import events as events_module
 from workbench.units import MIB
 
@@ -69,4 +70,35 @@ def test_twenty_thousand_tokens_take_the_memory_of_the_budget(tmp_path, packed):
     assert events.filter(kind="token", phase="decode").height == 20_000
     assert events.filter(name=events_module.LOG_WRITTEN).height >= 20
     trunk_bytes = (packed / "resident.safetensors").stat().st_size
+    print(f"peak {peak_bytes / MIB:.0f} MiB, trunk {trunk_bytes / MIB:.0f} MiB")
     assert peak_bytes <= trunk_bytes + CACHE_BYTES + SPARE_BYTES
+
+
+KILLED = """
+import os, signal, sys
+from workbench.cli import app, commands, run
+from workbench.schema import events
+events.CHUNK_EVENTS = 200
+write = events.EventLog._write_chunk
+def write_and_die(log, folder):
+    write(log, folder)
+    if len(log._written) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+events.EventLog._write_chunk = write_and_die
+commands.register(app)
+run(sys.argv[1:])
+"""
+"""A command whose process is killed right behind its third chunk of events."""
+
+
+def test_a_killed_run_keeps_its_events_up_to_the_last_chunk(tmp_path, packed):
+    words = ["generate", "--prompt", "ab", "--max-tokens", "99", "--bandwidth-gbps", "1", "--cache-bytes", "8MiB"]
+    environment = os.environ | {"WORKBENCH_RUNS": str(tmp_path), "WORKBENCH_STORE": str(packed), "WORKBENCH_TRACKING": "off"}
+    killed = subprocess.run([sys.executable, "-c", KILLED, *words], env=environment, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (folder,) = list_runs(tmp_path)
+    assert folder.status is Status.ABANDONED
+    events = read_events(folder.path / "events.parquet")
+    assert events.height >= 600
+    assert events.filter(name=events_module.LOG_WRITTEN).height == 2
+    assert events.filter(kind="token")["position"].diff().drop_nulls().unique().to_list() == [1]

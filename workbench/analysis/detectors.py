@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import polars as pl
 
-from workbench.schema.events import Events, rows_of
+from workbench.schema.events import PASS_COLUMNS, Events, rows_of
 from workbench.schema.generated import Intervals, generated, generated_tokens
 from workbench.units import GB, NS_PER_US
 
@@ -21,9 +21,6 @@ WORSE = 1.10
 """Ratio of p99 that is worth a word."""
 MORE_BYTES = 1.05
 """Ratio of bytes per token that is worth a word."""
-
-
-_PASS_COLUMNS = ("t_ns", "kind", "request", "phase", "position", "name", "duration_ns", "committed_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +53,7 @@ def run_detectors(
         control: events of the same run without what is tested, where there are such.
     """
     found = [
-        *_waiting_behind_hits(rows_of(events, ("token", "mark", "wait"), _PASS_COLUMNS), metrics, bandwidth_bytes_per_s),
+        *_waiting_behind_hits(rows_of(events, ("token", "mark", "wait"), PASS_COLUMNS), metrics, bandwidth_bytes_per_s),
         *_exact_reads_slower(events, control),
         *_more_bytes(events, control),
         *_foreign_ids_executed(events),
@@ -133,7 +130,7 @@ def _more_bytes(events: Events, control: Events | None) -> Iterator[tuple[str, s
 
 def _bytes_per_token(events: Events) -> tuple[float, float]:
     """Demand plus wasted bytes, and demand bytes, of generation phases per committed token."""
-    tokens = generated_tokens(rows_of(events, ("token", "mark"), _PASS_COLUMNS))
+    tokens = generated_tokens(rows_of(events, ("token", "mark"), PASS_COLUMNS))
     tickets = generated(rows_of(events, ["ticket"], ("phase", "outcome", "logical_bytes"))).filter(pl.col("outcome") != "failed")
     if not tokens:
         return 0.0, 0.0

@@ -4,19 +4,21 @@ import numpy as np
 import polars as pl
 
 from workbench.analysis.classes import class_metrics
-from workbench.schema.events import Events, rows_of
+from workbench.schema.events import PASS_COLUMNS, Events, rows_of
 from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens, log_written_ns
 from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
 _TICKET_COLUMNS = (
-    "kind", "phase", "store", "intent", "outcome", "submit_ns", "ready_ns", "seen_ns", "deadline_ns", "logical_bytes",
-    "physical_bytes", "queue_depth", "value", "priority", "ended_priority",
+    "intent", "outcome", "submit_ns", "ready_ns", "seen_ns", "deadline_ns", "logical_bytes", "physical_bytes", "queue_depth",
+    "value",
 )  # fmt: skip
 _OTHER_KINDS = ("token", "demand", "wait", "readback", "evaluate", "wave", "mark", "rejected")
 _OTHER_COLUMNS = (
     "t_ns", "kind", "request", "phase", "position", "store", "name", "duration_ns", "logical_bytes", "hits", "joined", "misses",
     "value", "committed_tokens",
 )  # fmt: skip
+_USED = pl.col("outcome").is_in(["used_on_time", "used_late"])
+_SOUND = pl.col("outcome") != "failed"
 
 
 def run_metrics(events: Events) -> dict[str, float]:
@@ -25,40 +27,37 @@ def run_metrics(events: Events) -> dict[str, float]:
     Passes of the attribution run are left out: evaluating after each stage changes timing.
     """
     timed = events.lazy().filter(pl.col("phase").ne_missing("attribution"))
-    tickets, others = rows_of(timed, ["ticket"], _TICKET_COLUMNS), rows_of(timed, _OTHER_KINDS, _OTHER_COLUMNS)
+    others = rows_of(timed, _OTHER_KINDS, _OTHER_COLUMNS)
     demands = others.filter(kind="demand")
     metrics: dict[str, float] = {}
     for store in ("expert", "ple"):
-        metrics |= _storage(tickets.filter(store=store), demands.filter(store=store), store)
-    metrics |= class_metrics(tickets)
-    metrics |= _ple(tickets.filter(store="ple"), others.filter(store="ple"))
-    metrics |= _waits(tickets, others)
+        metrics |= _storage(timed.filter(store=store), demands.filter(store=store), store)
+    metrics |= class_metrics(timed)
+    metrics |= _ple(timed.filter(store="ple"), others.filter(store="ple"))
+    metrics |= _waits(timed, others)
     metrics |= _speed(others)
     metrics |= _hits(demands.filter(store="expert"))
-    metrics |= _per_token_bytes(tickets, others)
+    metrics |= _per_token_bytes(timed, others)
     return {name: float(value) for name, value in metrics.items()}
 
 
 def token_series(events: Events) -> dict[str, list[float]]:
     """One value per counted token: its share of the interval, the bytes read and the exposed waits of its pass."""
-    columns = ("t_ns", "kind", "request", "phase", "position", "store", "name", "ready_ns", "duration_ns", "logical_bytes")
-    found = rows_of(events, ("token", "mark", "ticket", "wait", "demand"), (*columns, "misses", "committed_tokens"))
-    intervals = Intervals.of(found)
+    intervals = Intervals.of(rows_of(events, ("token", "mark"), PASS_COLUMNS))
     if not intervals.num_tokens:
         return {}
 
-    def per_token(rows: pl.DataFrame, column: str, time: str, scale: float) -> list[float]:
-        return [float(value) for value in intervals.per_token(rows, column, time) * scale]
+    def per_token(kind: str, store: str, column: str, time: str, scale: float) -> list[float]:
+        rows = rows_of(events.lazy().filter(store=store), [kind], ("phase", "request", column, time))
+        return [float(value) for value in intervals.per_token(generated(rows), column, time) * scale]
 
-    rows = generated(found)
-    reads, waits = rows.filter(kind="ticket"), rows.filter(kind="wait")
     return {
         "e2e/tpot_p50_ms": [float(value) for value in intervals.token_ns() / NS_PER_MS],
-        "storage/expert_exact_bytes": per_token(reads.filter(store="expert"), "logical_bytes", "ready_ns", 1),
-        "storage/ple_exact_bytes": per_token(reads.filter(store="ple"), "logical_bytes", "ready_ns", 1),
-        "routing/misses_per_token": per_token(rows.filter(kind="demand", store="expert"), "misses", "t_ns", 1),
-        "overlap/exposed_wait_ms": per_token(waits.filter(store="expert"), "duration_ns", "t_ns", 1 / NS_PER_MS),
-        "ple/exposed_wait_ms": per_token(waits.filter(store="ple"), "duration_ns", "t_ns", 1 / NS_PER_MS),
+        "storage/expert_exact_bytes": per_token("ticket", "expert", "logical_bytes", "ready_ns", 1),
+        "storage/ple_exact_bytes": per_token("ticket", "ple", "logical_bytes", "ready_ns", 1),
+        "routing/misses_per_token": per_token("demand", "expert", "misses", "t_ns", 1),
+        "overlap/exposed_wait_ms": per_token("wait", "expert", "duration_ns", "t_ns", 1 / NS_PER_MS),
+        "ple/exposed_wait_ms": per_token("wait", "ple", "duration_ns", "t_ns", 1 / NS_PER_MS),
     }
 
 
@@ -72,15 +71,15 @@ def union_ns(starts: np.ndarray, ends: np.ndarray) -> int:
     return int(ends[-1] - starts[0] - gaps.sum())
 
 
-def _storage(tickets: pl.DataFrame, demands: pl.DataFrame, store: str) -> dict[str, float]:
-    tickets = tickets.filter(pl.col("outcome") != "failed")
+def _storage(events: pl.LazyFrame, demands: pl.DataFrame, store: str) -> dict[str, float]:
+    tickets = rows_of(events.filter(_SOUND), ["ticket"], _TICKET_COLUMNS)
     if tickets.height == 0:
         return {}
-    used = tickets.filter(pl.col("outcome") != "unused")
-    exact, predicted = (_sum(tickets.filter(intent=intent), "logical_bytes") for intent in ("exact", "predicted"))
-    demand, wasted = _sum(used, "logical_bytes"), _sum(tickets, "logical_bytes") - _sum(used, "logical_bytes")
+    exact, predicted = (_sum(tickets, "logical_bytes", pl.col("intent") == intent) for intent in ("exact", "predicted"))
+    demand = _sum(tickets, "logical_bytes", pl.col("outcome") != "unused")
+    wasted = _sum(tickets, "logical_bytes") - demand
     # a prediction that was given up may have moved bytes and never come
-    came = tickets.drop_nulls("ready_ns")
+    came = tickets.select("submit_ns", "ready_ns", "physical_bytes").drop_nulls("ready_ns")
     latency_us = (came["ready_ns"] - came["submit_ns"]).to_numpy() / NS_PER_US
     busy_ns = union_ns(came["submit_ns"].to_numpy(), came["ready_ns"].to_numpy())
     values = {
@@ -116,15 +115,16 @@ def _calls(tickets: pl.DataFrame) -> dict[str, float]:
 def _timeliness(tickets: pl.DataFrame) -> dict[str, float]:
     """Whether bytes came before compute asked, and how long they then lay unseen."""
     values = {}
-    seen, asked = (tickets.filter(pl.col(column).is_not_null()) for column in ("seen_ns", "deadline_ns"))
+    seen = tickets.select("outcome", "seen_ns", "ready_ns").drop_nulls("seen_ns")
+    asked = tickets.select("deadline_ns", "ready_ns").drop_nulls("deadline_ns")
     if seen.height:
         values["ready_to_seen_p50_us"] = np.median((seen["seen_ns"] - seen["ready_ns"]).to_numpy()) / NS_PER_US
-        demanded = seen.filter(pl.col("outcome").is_in(["used_on_time", "used_late"]))
+        demanded = seen.filter(_USED)
         if demanded.height:
             values["late_fraction"] = (demanded["outcome"] == "used_late").to_numpy().mean()
     if asked.height:
         values["slack_p50_us"] = _slack_us(asked)
-    predicted = tickets.filter(intent="predicted")
+    predicted = tickets.select("intent", "outcome").filter(intent="predicted")
     if predicted.height:
         values["useful_prefetch_ratio"] = (predicted["outcome"] != "unused").to_numpy().mean()
     return values
@@ -134,17 +134,19 @@ def _slack_us(tickets: pl.DataFrame) -> float:
     return float(np.median((tickets["deadline_ns"] - tickets["ready_ns"]).to_numpy())) / NS_PER_US
 
 
-def _sum(frame: pl.DataFrame, column: str) -> float:
-    return float(frame[column].drop_nulls().to_numpy().sum())
+def _sum(frame: pl.DataFrame, column: str, *where: pl.Expr) -> float:
+    found = frame.lazy().filter(*where).select(column).collect() if where else frame
+    return float(found[column].drop_nulls().to_numpy().sum())
 
 
-def _ple(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
+def _ple(timed: pl.LazyFrame, events: pl.DataFrame) -> dict[str, float]:
     demands = events.filter(kind="demand")
     if demands.height == 0:
         return {}
     hits, joined, misses = (_sum(demands, name) for name in ("hits", "joined", "misses"))
     marks = {name: _sum(events.filter(kind="mark", name=name), "value") for name in ("rows_unique", "pages_requested")}
-    used = tickets.filter(pl.col("outcome").is_in(["used_on_time", "used_late"]))
+    tickets = rows_of(timed, ["ticket"], ("outcome", "ready_ns", "deadline_ns", "physical_bytes"))
+    used = tickets.filter(_USED)
     metrics = {
         "ple/rows_requested": _sum(demands, "value"),
         "ple/pages_unique": hits + joined + misses,
@@ -164,11 +166,11 @@ def _ple(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _waits(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
+def _waits(timed: pl.LazyFrame, events: pl.DataFrame) -> dict[str, float]:
     waits, evaluations = events.filter(kind="wait"), events.filter(kind="evaluate")
-    used = pl.col("outcome").is_in(["used_on_time", "used_late"])
     # a read that was given up after compute had asked for it was never ready
-    tickets = tickets.filter(used, pl.col("ready_ns").is_not_null())
+    used = timed.filter(_USED, pl.col("ready_ns").is_not_null())
+    tickets = rows_of(used, ["ticket"], ("submit_ns", "ready_ns"))
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     waited_ns = _sum(waits, "duration_ns")
     readback_ns = _sum(events.filter(kind="readback"), "duration_ns")
@@ -224,11 +226,11 @@ def _hits(demands: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _per_token_bytes(tickets: pl.DataFrame, events: pl.DataFrame) -> dict[str, float]:
+def _per_token_bytes(timed: pl.LazyFrame, events: pl.DataFrame) -> dict[str, float]:
     num_tokens = generated_tokens(events)
     if not num_tokens:
         return {}
-    tickets = generated(tickets).filter(pl.col("outcome") != "failed")
+    tickets = generated(rows_of(timed.filter(_SOUND), ["ticket"], ("phase", "outcome", "logical_bytes")))
     wasted = _sum(tickets.filter(outcome="unused"), "logical_bytes")
     misses = _sum(generated(events).filter(kind="demand", store="expert"), "misses")
     return {

@@ -257,7 +257,8 @@ def _memory_metrics(engine: Engine, swapped_before: int) -> dict[str, float]:
 
 
 def _checksum_metrics(engine: StreamedEngine) -> dict[str, float]:
-    return {f"storage/{store}_checksum_ms": ns / NS_PER_MS for store, ns in engine.transfer.check_ns.items()}
+    metrics = {f"storage/{store}_checksum_ms": ns / NS_PER_MS for store, ns in engine.transfer.check_ns.items()}
+    return metrics | {"e2e/resident_check_ms": engine.resident_check_ms}
 
 
 def _emulation_tags(engine: StreamedEngine) -> dict[str, str]:

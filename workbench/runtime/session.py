@@ -68,7 +68,7 @@ class Session:
         end, most = self.state.position + num_tokens, self.engine.model.geometry.max_position_embeddings
         if end > most and not self._beyond_positions:
             raise BadInput(
-                f"the sequence would have {end} tokens with its prompt, the model was made for {most}: shorten the prompt or lower "
+                f"the sequence would have {end} tokens with its prompt, the model was made for {most}: shorten the prompt, lower "
                 "max_tokens, or allow it with --set beyond_positions=true"
             )
 

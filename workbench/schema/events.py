@@ -122,11 +122,13 @@ _CRC_OF_KEY = _CrcOfKey()
 
 _NUMBER = "number"
 """Column that keeps the order of events while they are put together."""
-CHUNK_EVENTS = 1 << 16
-"""Events in memory from which a chunk is written: about 50 MiB of them, and 700 tokens of profile mini."""
+CHUNK_EVENTS = 1 << 15
+"""Events in memory from which a chunk is written: about 25 MiB of them, 350 tokens of profile mini."""
 LOG_WRITTEN = "log_written"
 """Name of the mark of a chunk's writing; its `duration_ns` ends at `t_ns`, its value counts the chunk's events."""
 _METADATA = {"events_version": str(EVENTS_VERSION)}
+PASS_COLUMNS = ("t_ns", "kind", "request", "phase", "position", "name", "duration_ns", "committed_tokens")
+"""Columns of token and mark events from which passes and their intervals follow."""
 Events = pl.DataFrame | pl.LazyFrame
 """Events of a run, in memory or to be read chunk by chunk."""
 
@@ -142,7 +144,7 @@ class EventLog:
         """`chunks`: folder of the chunk files, made by the first one; None: all events stay in memory."""
         self._rows: list[dict[str, Any] | tuple[tuple[str, ...], tuple[Any, ...]]] = []
         self._chunks = chunks
-        self._num_chunks = 0
+        self._written: list[Path] = []
 
     def add(self, t_ns: int, kind: str, **columns: Any) -> None:
         """Appends one event; `columns` are names of `EVENT_SCHEMA`."""
@@ -171,17 +173,21 @@ class EventLog:
         if self._chunks is None or len(self._rows) < CHUNK_EVENTS:
             return
         start_ns, count = time.monotonic_ns(), len(self._rows)
-        self._chunks.mkdir(exist_ok=True)
-        write_parquet(_frame_of(self._rows), self._chunk(self._num_chunks), _METADATA)
-        self._num_chunks += 1
-        self._rows.clear()
+        self._write_chunk(self._chunks)
         end_ns = time.monotonic_ns()
         self.add(end_ns, "mark", name=LOG_WRITTEN, duration_ns=end_ns - start_ns, value=float(count))
 
+    def _write_chunk(self, folder: Path) -> None:
+        path = folder / f"{len(self._written):06d}.parquet"
+        folder.mkdir(exist_ok=True)
+        write_parquet(_frame_of(self._rows), path, _METADATA)
+        self._written.append(path)
+        self._rows.clear()
+
     def scan(self) -> pl.LazyFrame:
         """All events, those of chunk files read only where and when a query needs them."""
-        chunks = [scan_parquet(self._chunk(number)) for number in range(self._num_chunks)]
-        return pl.concat([*chunks, _frame_of(self._rows).lazy()])
+        latest = _frame_of(self._rows).lazy()
+        return pl.concat([scan_parquet(self._written), latest]) if self._written else latest
 
     def frame(self) -> pl.DataFrame:
         """All events in memory. Raises BadInput on a column that the schema does not have."""
@@ -189,20 +195,17 @@ class EventLog:
 
     def write(self, path: Path) -> None:
         """Writes `events.parquet`, atomically, and removes the chunk files; memory holds one chunk at most."""
-        if self._num_chunks:
-            write_parquet(self.scan(), path, _METADATA)
+        if self._chunks is not None and self._written:
+            self._write_chunk(self._chunks)
+            write_parquet(scan_parquet(self._written), path, _METADATA)
         else:
             write_parquet(_frame_of(self._rows), path, _METADATA)
         self._drop_chunks()
 
-    def _chunk(self, number: int) -> Path:
-        assert self._chunks is not None
-        return self._chunks / f"{number:06d}.parquet"
-
     def _drop_chunks(self) -> None:
-        if self._num_chunks and self._chunks is not None:
+        if self._chunks is not None and self._written:
             shutil.rmtree(self._chunks)
-        self._num_chunks = 0
+        self._written.clear()
 
 
 def _frame_of(rows: Sequence[dict[str, Any] | tuple[tuple[str, ...], tuple[Any, ...]]]) -> pl.DataFrame:
@@ -243,8 +246,8 @@ def events_version(path: Path) -> str | None:
 def read_events(path: Path) -> pl.DataFrame:
     """Events of a run in `EVENT_SCHEMA`; columns that the file's version lacked are null, but for `committed_tokens`.
 
-    Without the file, of a run that was killed, the events of its chunk files. Raises BadInput when the file has an unknown version
-    or columns other than its version's.
+    Without the file, as a killed run leaves it, the events of its chunk files. Raises BadInput when the file has an unknown
+    version or columns other than its version's.
     """
     chunks = sorted(chunk_folder(path).glob("*.parquet")) if not path.exists() else []
     if chunks:
