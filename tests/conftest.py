@@ -38,13 +38,19 @@ def pytest_runtest_setup(item):
         pytest.skip("runs on a Mac alone")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_elsewhere(tmp_path_factory):
+    """What is remembered between runs lies beside the tests' other files, not in the user's folder."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def command_line():
-    """`workbench.cli.run`, which knows every command."""
+    """`workbench.cli.run`, which knows every command: the registry registers them, once."""
+    from tests.hostile import commands
     from workbench import cli
-    from workbench.cli import commands
 
-    commands.register(cli.app)
+    assert list(commands.every_command())
     return cli.run
 
 

@@ -18,6 +18,11 @@ def runs_folder() -> Path:
     return Path(os.environ.get("WORKBENCH_RUNS") or home() / "runs").resolve()
 
 
+def cache_folder() -> Path:
+    """What may be lost: `XDG_CACHE_HOME` where it is set, else `.cache` in the user's folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wavefront-workbench"
+
+
 def data_folder() -> Path:
     """Folder of the bundled data: the model, prompts, envelopes, machines."""
     return Path(__file__).parent.parent.resolve() / "data"

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +8,8 @@ from hypothesis import strategies as st
 
 from workbench.errors import BadInput
 from workbench.schema import EVENT_SCHEMA, EventLog, fingerprint, read_events
+from workbench.schema import events as events_module
+from workbench.schema.events import LOG_WRITTEN, rows_of
 
 GOLDEN_1 = Path(__file__).parents[1] / "data" / "version_1" / "golden_events.parquet"
 NEW = {
@@ -21,7 +24,7 @@ def test_events_come_back_as_they_were_added(tmp_path):
     log = EventLog()
     log.add(2**62, "token", request=0, phase="decode", position=5)
     log.add(7, "stage", layer=3, name="gdn", duration_ns=10, value=0.5)
-    assert len(log) == 2
+    assert log.frame().height == 2
     log.write(tmp_path / "events.parquet")
     frame = read_events(tmp_path / "events.parquet")
     assert dict(frame.schema) == EVENT_SCHEMA
@@ -93,3 +96,64 @@ def test_fingerprints_ignore_order_and_add_up(keys, data):
     shuffled = data.draw(st.permutations(sorted(keys)))
     half = set(shuffled[: len(shuffled) // 2])
     assert fingerprint(shuffled) == fingerprint(keys) == fingerprint(half) + fingerprint(keys - half)
+
+
+def rolled(folder, monkeypatch, count=7):
+    """A log of `count` events, of which as many as possible lie in chunks of three."""
+    monkeypatch.setattr(events_module, "CHUNK_EVENTS", 3)
+    log = EventLog(folder)
+    for number in range(count):
+        log.add(number, "mark", name="step", value=float(number), layer=number % 2 or None)
+        log.roll()
+    return log
+
+
+def steps_of(frame):
+    return frame.filter(name="step")["value"].to_list()
+
+
+def test_a_log_that_rolls_holds_the_same_events_in_the_same_order(tmp_path, monkeypatch):
+    log = rolled(tmp_path / "events", monkeypatch)
+    # each writing is an event too, the first of the next chunk
+    assert sorted(path.name for path in (tmp_path / "events").iterdir()) == [f"{n:06d}.parquet" for n in range(3)]
+    assert steps_of(log.frame()) == steps_of(log.scan().collect()) == [0, 1, 2, 3, 4, 5, 6]
+    assert log.frame().filter(name=LOG_WRITTEN)["value"].to_list() == [3, 3, 3]
+    log.write(tmp_path / "events.parquet")
+    assert steps_of(read_events(tmp_path / "events.parquet")) == [0, 1, 2, 3, 4, 5, 6]
+    assert [path.name for path in tmp_path.iterdir()] == ["events.parquet"]
+
+
+def test_chunks_of_a_killed_run_are_its_events(tmp_path, monkeypatch):
+    rolled(tmp_path / "events", monkeypatch)
+    (tmp_path / "events" / "000003.parquet.part").write_bytes(b"torn")
+    assert steps_of(read_events(tmp_path / "events.parquet")) == [0, 1, 2, 3, 4, 5, 6][: 3 + 2 + 2]
+
+
+def test_a_cleared_log_leaves_no_chunks(tmp_path, monkeypatch):
+    log = rolled(tmp_path / "events", monkeypatch)
+    log.clear()
+    assert log.frame().height == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_keeps_the_events_in_memory(tmp_path, monkeypatch):
+    log = rolled(tmp_path / "events", monkeypatch, count=2)
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    log.add(2, "mark", name="step", value=2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("workbench.schema.parquet.write_atomically", full)
+        with pytest.raises(OSError, match="No space left"):
+            log.roll()
+    log.write(tmp_path / "events.parquet")
+    assert steps_of(read_events(tmp_path / "events.parquet")) == [0, 1, 2]
+
+
+def test_rows_of_some_kinds_and_columns_are_the_same_in_memory_and_on_disk(tmp_path, monkeypatch):
+    log = rolled(tmp_path / "events", monkeypatch)
+    log.add(9, "token", phase="decode")
+    wanted = rows_of(log.frame(), ["mark"], ("t_ns", "name"))
+    assert rows_of(log.scan(), ["mark"], ("t_ns", "name")).equals(wanted)
+    assert wanted.filter(name="step").height == 7

@@ -5,6 +5,7 @@ import pytest
 
 from workbench.errors import BadInput
 from workbench.schema import EventLog
+from workbench.schema.events import LOG_WRITTEN
 from workbench.schema.generated import Intervals, generated_passes, generated_tokens, passes
 
 
@@ -93,3 +94,14 @@ def test_a_token_event_must_say_its_tokens():
     log.add(1, "token", phase="decode", value=1.0)
     with pytest.raises(BadInput, match="a token event lacks committed_tokens"):
         Intervals.of(log.frame())
+
+
+def test_the_writing_of_events_is_no_time_of_a_pass():
+    log = planted()
+    log.add(25, "mark", name=LOG_WRITTEN, duration_ns=4, value=3.0)
+    log.add(120, "mark", name=LOG_WRITTEN, duration_ns=3, value=3.0)
+    intervals = Intervals.of(log.frame())
+    # the second one stopped the passes of both requests
+    assert intervals.counted["took_ns"].to_list() == [10 - 4, 20 - 3, 26 - 3]
+    assert intervals.time_ns == 46
+    assert intervals.token_ns().tolist() == pytest.approx([6 / 3] * 3 + [17 / 4] * 4 + [23.0])

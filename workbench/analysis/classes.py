@@ -9,11 +9,13 @@ from typing import Any
 
 import polars as pl
 
+from workbench.schema.events import Events, rows_of
+
 _STORES = ("expert", "ple")
 _USED = ("used_on_time", "used_late")
 
 
-def class_metrics(events: pl.DataFrame) -> dict[str, float]:
+def class_metrics(events: Events) -> dict[str, float]:
     """Bytes, share of used bytes and late fraction by store and class; absent for classes without reads and for version 1."""
     metrics: dict[str, float] = {}
     for store, priority, reads in _by_class(events):
@@ -23,13 +25,13 @@ def class_metrics(events: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def read_tables(events: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
+def read_tables(events: Events) -> dict[str, list[dict[str, Any]]]:
     """The tables of a run's reads: `classes`, and `predictors` where one planned a read."""
     predictors = predictor_table(events)
     return {"classes": class_table(events)} | ({"predictors": predictors} if predictors else {})
 
 
-def class_table(events: pl.DataFrame) -> list[dict[str, Any]]:
+def class_table(events: Events) -> list[dict[str, Any]]:
     """One row per store and class that had reads; a share whose denominator is 0 is None."""
     return [
         {
@@ -45,9 +47,9 @@ def class_table(events: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def predictor_table(events: pl.DataFrame) -> list[dict[str, Any]]:
+def predictor_table(events: Events) -> list[dict[str, Any]]:
     """One row per predictor that planned a read: the reads, the share of them that was used, the mean confidence."""
-    reads = _reads(events).drop_nulls("predictor")
+    reads = _reads(events, "predictor", "outcome", "confidence").drop_nulls("predictor")
     return [
         {
             "predictor": predictor,
@@ -59,16 +61,17 @@ def predictor_table(events: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _by_class(events: pl.DataFrame) -> Iterator[tuple[str, int, pl.DataFrame]]:
-    reads = _reads(events).filter(pl.col("store").is_in(_STORES)).drop_nulls("priority").sort("store", "priority")
+def _by_class(events: Events) -> Iterator[tuple[str, int, pl.DataFrame]]:
+    reads = _reads(events, "store", "priority", "ended_priority", "outcome", "logical_bytes")
+    reads = reads.filter(pl.col("store").is_in(_STORES)).drop_nulls("priority").sort("store", "priority")
     for (store, priority), own in reads.group_by("store", "priority", maintain_order=True):
         yield str(store), int(priority), own
 
 
-def _reads(events: pl.DataFrame) -> pl.DataFrame:
-    """Tickets whose read did not fail, outside the attribution run."""
+def _reads(events: Events, *columns: str) -> pl.DataFrame:
+    """Columns of the tickets whose read did not fail, outside the attribution run."""
     failed, attribution = pl.col("outcome").eq_missing("failed"), pl.col("phase").eq_missing("attribution")
-    return events.filter(pl.col("kind") == "ticket", ~failed, ~attribution)
+    return rows_of(events.lazy().filter(~failed, ~attribution), ["ticket"], columns)
 
 
 def _bytes(reads: pl.DataFrame) -> int:

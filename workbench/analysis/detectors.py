@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import polars as pl
 
+from workbench.schema.events import PASS_COLUMNS, Events, rows_of
 from workbench.schema.generated import Intervals, generated, generated_tokens
 from workbench.units import GB, NS_PER_US
 
@@ -37,11 +38,11 @@ class Finding:
 
 
 def run_detectors(
-    events: pl.DataFrame,
+    events: Events,
     metrics: Mapping[str, float],
     *,
     bandwidth_bytes_per_s: float = math.inf,
-    control: pl.DataFrame | None = None,
+    control: Events | None = None,
 ) -> list[Finding]:
     """Findings on a run.
 
@@ -52,7 +53,7 @@ def run_detectors(
         control: events of the same run without the tested mechanism; None: there is no such run.
     """
     found = [
-        *_waiting_behind_hits(events, metrics, bandwidth_bytes_per_s),
+        *_waiting_behind_hits(rows_of(events, ("token", "mark", "wait"), PASS_COLUMNS), metrics, bandwidth_bytes_per_s),
         *_exact_reads_slower(events, control),
         *_more_bytes(events, control),
         *_foreign_ids_executed(events),
@@ -80,7 +81,7 @@ def _waiting_behind_hits(
         yield "waiting_behind_bandwidth", reason
 
 
-def _exact_reads_slower(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+def _exact_reads_slower(events: Events, control: Events | None) -> Iterator[tuple[str, str]]:
     """p99 of exact reads is worse beside predicted reads: against the control, else against reads with none in flight."""
     predicted = _tickets(events, "predicted")
     if predicted.height == 0:
@@ -101,9 +102,9 @@ def _exact_reads_slower(events: pl.DataFrame, control: pl.DataFrame | None) -> I
         yield "exact_reads_slower", f"p99 of exact reads is {slow:.0f} us beside predicted ones, {usual:.0f} us {where}"
 
 
-def _tickets(events: pl.DataFrame, intent: str) -> pl.DataFrame:
-    done = (pl.col("kind") == "ticket") & pl.col("ready_ns").is_not_null()
-    return events.filter(done & (pl.col("intent") == intent) & (pl.col("store") == "expert"))
+def _tickets(events: Events, intent: str) -> pl.DataFrame:
+    done = pl.col("ready_ns").is_not_null() & (pl.col("intent") == intent) & (pl.col("store") == "expert")
+    return rows_of(events.lazy().filter(done), ["ticket"], ("submit_ns", "ready_ns"))
 
 
 def _latency_us(tickets: pl.DataFrame) -> np.ndarray:
@@ -117,7 +118,7 @@ def _inside(times: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarr
     return started > ended
 
 
-def _more_bytes(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+def _more_bytes(events: Events, control: Events | None) -> Iterator[tuple[str, str]]:
     """Bytes per committed token exceed those of the control, or without a control the demanded bytes."""
     moved, demanded = _bytes_per_token(events)
     if control is not None:
@@ -127,21 +128,24 @@ def _more_bytes(events: pl.DataFrame, control: pl.DataFrame | None) -> Iterator[
         yield "more_bytes", f"{moved:,.0f} bytes a token against {demanded:,.0f} {than} ({moved / demanded - 1:+.0%})"
 
 
-def _bytes_per_token(events: pl.DataFrame) -> tuple[float, float]:
+def _bytes_per_token(events: Events) -> tuple[float, float]:
     """Demand plus wasted bytes, and demand bytes, of generation phases per committed token."""
-    tokens = generated_tokens(events)
-    tickets = generated(events).filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    tokens = generated_tokens(rows_of(events, ("token", "mark"), PASS_COLUMNS))
+    tickets = generated(rows_of(events, ["ticket"], ("phase", "outcome", "logical_bytes"))).filter(pl.col("outcome") != "failed")
     if not tokens:
         return 0.0, 0.0
     everything, wasted = (int(rows["logical_bytes"].sum()) for rows in (tickets, tickets.filter(outcome="unused")))
     return everything / tokens, (everything - wasted) / tokens
 
 
-def _foreign_ids_executed(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def _foreign_ids_executed(events: Events) -> Iterator[tuple[str, str]]:
     """Experts ran that the native router had not chosen: the router's and the demanded keys have other fingerprints."""
     keys = ["request", "phase", "position", "layer"]
-    routed = events.filter(pl.col("kind") == "route").select(*keys, "identity")
-    demands = events.filter((pl.col("kind") == "demand") & pl.col("identity").is_not_null())
+    # as they are stored: categories of two tables can't be joined
+    routed = events.lazy().filter(kind="route").select(*keys, "identity").collect()
+    demands = (
+        events.lazy().filter(pl.col("kind") == "demand", pl.col("identity").is_not_null()).select(*keys, "identity").collect()
+    )
     # a union larger than the pool is demanded in several parts; fingerprints of disjoint sets add up
     ran = demands.group_by(keys).agg(pl.col("identity").sum())
     both = routed.join(ran, on=keys, how="inner", suffix="_ran", nulls_equal=True)
@@ -152,9 +156,9 @@ def _foreign_ids_executed(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
         yield "foreign_ids_executed", f"{wrong.height} of {both.height} layers ran experts the router had not chosen, {where}"
 
 
-def _wait_guards_more(events: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def _wait_guards_more(events: Events) -> Iterator[tuple[str, str]]:
     """A wait is for more tickets than the stage behind it consumes."""
-    waits = events.filter((pl.col("kind") == "wait") & (pl.col("guarded") > pl.col("consumed")))
+    waits = rows_of(events, ["wait"], ("layer", "guarded", "consumed")).filter(pl.col("guarded") > pl.col("consumed"))
     if waits.height:
         worst = waits.sort("guarded", descending=True).row(0, named=True)
         yield (

@@ -4,46 +4,60 @@ import numpy as np
 import polars as pl
 
 from workbench.analysis.classes import class_metrics
-from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens
+from workbench.schema.events import PASS_COLUMNS, Events, rows_of
+from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens, log_written_ns
 from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
+_TICKET_COLUMNS = (
+    "intent", "outcome", "submit_ns", "ready_ns", "seen_ns", "deadline_ns", "logical_bytes", "physical_bytes", "queue_depth",
+    "value",
+)  # fmt: skip
+_OTHER_KINDS = ("token", "demand", "wait", "readback", "evaluate", "wave", "mark", "rejected")
+_OTHER_COLUMNS = (
+    "t_ns", "kind", "request", "phase", "position", "store", "name", "duration_ns", "logical_bytes", "hits", "joined", "misses",
+    "value", "committed_tokens",
+)  # fmt: skip
+_USED = pl.col("outcome").is_in(["used_on_time", "used_late"])
+_SOUND = pl.col("outcome") != "failed"
 
-def run_metrics(events: pl.DataFrame) -> dict[str, float]:
+
+def run_metrics(events: Events) -> dict[str, float]:
     """Metrics of the registry from the events of a generate or trace run; metrics without data are absent.
 
     Passes of the attribution run are left out: evaluating after each stage changes timing.
     """
-    events = events.filter(pl.col("phase").ne_missing("attribution"))
+    timed = events.lazy().filter(pl.col("phase").ne_missing("attribution"))
+    others = rows_of(timed, _OTHER_KINDS, _OTHER_COLUMNS)
+    demands = others.filter(kind="demand")
     metrics: dict[str, float] = {}
     for store in ("expert", "ple"):
-        metrics |= _storage(events.filter(store=store), store)
-    metrics |= class_metrics(events)
-    metrics |= _ple(events.filter(store="ple"))
-    metrics |= _waits(events)
-    metrics |= _speed(events)
-    metrics |= _hits(events.filter(store="expert", kind="demand"))
-    metrics |= _per_token_bytes(events)
+        metrics |= _storage(timed.filter(store=store), demands.filter(store=store), store)
+    metrics |= class_metrics(timed)
+    metrics |= _ple(timed.filter(store="ple"), others.filter(store="ple"))
+    metrics |= _waits(timed, others)
+    metrics |= _speed(others)
+    metrics |= _hits(demands.filter(store="expert"))
+    metrics |= _per_token_bytes(timed, others)
     return {name: float(value) for name, value in metrics.items()}
 
 
-def token_series(events: pl.DataFrame) -> dict[str, list[float]]:
+def token_series(events: Events) -> dict[str, list[float]]:
     """Series by metric name, one value per counted token: its equal share of its pass's time, bytes, misses and waits."""
-    intervals = Intervals.of(events)
+    intervals = Intervals.of(rows_of(events, ("token", "mark"), PASS_COLUMNS))
     if not intervals.num_tokens:
         return {}
 
-    def per_token(rows: pl.DataFrame, column: str, time: str, scale: float) -> list[float]:
-        return [float(value) for value in intervals.per_token(rows, column, time) * scale]
+    def per_token(kind: str, store: str, column: str, time: str, scale: float) -> list[float]:
+        rows = rows_of(events.lazy().filter(store=store), [kind], ("phase", "request", column, time))
+        return [float(value) for value in intervals.per_token(generated(rows), column, time) * scale]
 
-    rows = generated(events)
-    reads, waits = rows.filter(kind="ticket"), rows.filter(kind="wait")
     return {
         "e2e/tpot_p50_ms": [float(value) for value in intervals.token_ns() / NS_PER_MS],
-        "storage/expert_exact_bytes": per_token(reads.filter(store="expert"), "logical_bytes", "ready_ns", 1),
-        "storage/ple_exact_bytes": per_token(reads.filter(store="ple"), "logical_bytes", "ready_ns", 1),
-        "routing/misses_per_token": per_token(rows.filter(kind="demand", store="expert"), "misses", "t_ns", 1),
-        "overlap/exposed_wait_ms": per_token(waits.filter(store="expert"), "duration_ns", "t_ns", 1 / NS_PER_MS),
-        "ple/exposed_wait_ms": per_token(waits.filter(store="ple"), "duration_ns", "t_ns", 1 / NS_PER_MS),
+        "storage/expert_exact_bytes": per_token("ticket", "expert", "logical_bytes", "ready_ns", 1),
+        "storage/ple_exact_bytes": per_token("ticket", "ple", "logical_bytes", "ready_ns", 1),
+        "routing/misses_per_token": per_token("demand", "expert", "misses", "t_ns", 1),
+        "overlap/exposed_wait_ms": per_token("wait", "expert", "duration_ns", "t_ns", 1 / NS_PER_MS),
+        "ple/exposed_wait_ms": per_token("wait", "ple", "duration_ns", "t_ns", 1 / NS_PER_MS),
     }
 
 
@@ -57,15 +71,15 @@ def union_ns(starts: np.ndarray, ends: np.ndarray) -> int:
     return int(ends[-1] - starts[0] - gaps.sum())
 
 
-def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
-    tickets = events.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+def _storage(events: pl.LazyFrame, demands: pl.DataFrame, store: str) -> dict[str, float]:
+    tickets = rows_of(events.filter(_SOUND), ["ticket"], _TICKET_COLUMNS)
     if tickets.height == 0:
         return {}
-    used = tickets.filter(pl.col("outcome") != "unused")
-    exact, predicted = (_sum(tickets.filter(intent=intent), "logical_bytes") for intent in ("exact", "predicted"))
-    demand, wasted = _sum(used, "logical_bytes"), _sum(tickets, "logical_bytes") - _sum(used, "logical_bytes")
+    exact, predicted = (_sum(tickets, "logical_bytes", pl.col("intent") == intent) for intent in ("exact", "predicted"))
+    demand = _sum(tickets, "logical_bytes", pl.col("outcome") != "unused")
+    wasted = _sum(tickets, "logical_bytes") - demand
     # a cancelled prediction may have moved bytes and has no ready time
-    came = tickets.drop_nulls("ready_ns")
+    came = tickets.select("submit_ns", "ready_ns", "physical_bytes").drop_nulls("ready_ns")
     latency_us = (came["ready_ns"] - came["submit_ns"]).to_numpy() / NS_PER_US
     busy_ns = union_ns(came["submit_ns"].to_numpy(), came["ready_ns"].to_numpy())
     values = {
@@ -73,7 +87,7 @@ def _storage(events: pl.DataFrame, store: str) -> dict[str, float]:
         "exact_bytes": exact,
         "predicted_bytes": predicted,
         "wasted_bytes": wasted,
-        "logical_bytes": _sum(events.filter(kind="demand"), "logical_bytes"),
+        "logical_bytes": _sum(demands, "logical_bytes"),
         "physical_bytes": _sum(tickets, "physical_bytes"),
         "queue_depth_mean": tickets["queue_depth"].drop_nulls().to_numpy().mean() if tickets["queue_depth"].count() else None,
         "bandwidth_gbps": _sum(came, "physical_bytes") / GB / (busy_ns / NS_PER_S) if busy_ns else 0.0,
@@ -101,15 +115,16 @@ def _calls(tickets: pl.DataFrame) -> dict[str, float]:
 def _timeliness(tickets: pl.DataFrame) -> dict[str, float]:
     """Whether tickets were ready before compute asked, and the delay until the compute thread saw them."""
     values = {}
-    seen, asked = (tickets.filter(pl.col(column).is_not_null()) for column in ("seen_ns", "deadline_ns"))
+    seen = tickets.select("outcome", "seen_ns", "ready_ns").drop_nulls("seen_ns")
+    asked = tickets.select("deadline_ns", "ready_ns").drop_nulls("deadline_ns")
     if seen.height:
         values["ready_to_seen_p50_us"] = np.median((seen["seen_ns"] - seen["ready_ns"]).to_numpy()) / NS_PER_US
-        demanded = seen.filter(pl.col("outcome").is_in(["used_on_time", "used_late"]))
+        demanded = seen.filter(_USED)
         if demanded.height:
             values["late_fraction"] = (demanded["outcome"] == "used_late").to_numpy().mean()
     if asked.height:
         values["slack_p50_us"] = _slack_us(asked)
-    predicted = tickets.filter(intent="predicted")
+    predicted = tickets.select("intent", "outcome").filter(intent="predicted")
     if predicted.height:
         values["useful_prefetch_ratio"] = (predicted["outcome"] != "unused").to_numpy().mean()
     return values
@@ -119,17 +134,19 @@ def _slack_us(tickets: pl.DataFrame) -> float:
     return float(np.median((tickets["deadline_ns"] - tickets["ready_ns"]).to_numpy())) / NS_PER_US
 
 
-def _sum(frame: pl.DataFrame, column: str) -> float:
-    return float(frame[column].drop_nulls().to_numpy().sum())
+def _sum(frame: pl.DataFrame, column: str, *where: pl.Expr) -> float:
+    found = frame.lazy().filter(*where).select(column).collect() if where else frame
+    return float(found[column].drop_nulls().to_numpy().sum())
 
 
-def _ple(events: pl.DataFrame) -> dict[str, float]:
+def _ple(timed: pl.LazyFrame, events: pl.DataFrame) -> dict[str, float]:
     demands = events.filter(kind="demand")
     if demands.height == 0:
         return {}
     hits, joined, misses = (_sum(demands, name) for name in ("hits", "joined", "misses"))
     marks = {name: _sum(events.filter(kind="mark", name=name), "value") for name in ("rows_unique", "pages_requested")}
-    used = events.filter(pl.col("kind") == "ticket", pl.col("outcome").is_in(["used_on_time", "used_late"]))
+    tickets = rows_of(timed, ["ticket"], ("outcome", "ready_ns", "deadline_ns", "physical_bytes"))
+    used = tickets.filter(_USED)
     metrics = {
         "ple/rows_requested": _sum(demands, "value"),
         "ple/pages_unique": hits + joined + misses,
@@ -137,7 +154,7 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
         "ple/pages_joined": joined,
         "ple/page_misses": misses,
         "ple/logical_bytes": _sum(demands, "logical_bytes"),
-        "ple/physical_bytes": _sum(events.filter(kind="ticket"), "physical_bytes"),
+        "ple/physical_bytes": _sum(tickets, "physical_bytes"),
         "ple/exposed_wait_ms": _sum(events.filter(kind="wait"), "duration_ns") / NS_PER_MS,
     }
     metrics |= {f"ple/{name}": value for name, value in marks.items() if value}
@@ -149,11 +166,11 @@ def _ple(events: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _waits(events: pl.DataFrame) -> dict[str, float]:
+def _waits(timed: pl.LazyFrame, events: pl.DataFrame) -> dict[str, float]:
     waits, evaluations = events.filter(kind="wait"), events.filter(kind="evaluate")
-    used = pl.col("outcome").is_in(["used_on_time", "used_late"])
     # a read that was cancelled after compute had asked for it has no ready time
-    tickets = events.filter(pl.col("kind") == "ticket", used, pl.col("ready_ns").is_not_null())
+    used = timed.filter(_USED, pl.col("ready_ns").is_not_null())
+    tickets = rows_of(used, ["ticket"], ("submit_ns", "ready_ns"))
     io_wall_ns = union_ns(tickets["submit_ns"].to_numpy(), tickets["ready_ns"].to_numpy())
     waited_ns = _sum(waits, "duration_ns")
     readback_ns = _sum(events.filter(kind="readback"), "duration_ns")
@@ -185,7 +202,9 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
     if starts.height and prefill.height:
         # the first token is chosen from the logits that the prompt's last pass leaves
         first = prefill.filter(pl.col("request") == starts["request"][0])["t_ns"].max()
-        metrics["e2e/ttft_ms"] = (first - starts["t_ns"][0]) / NS_PER_MS
+        start_ns = starts["t_ns"][0]
+        writing_ns = np.diff(log_written_ns(events, np.array([start_ns, first])))[0]
+        metrics["e2e/ttft_ms"] = (first - start_ns - writing_ns) / NS_PER_MS
     intervals = Intervals.of(events)
     if intervals.num_tokens:
         token_ns = intervals.token_ns()
@@ -207,14 +226,13 @@ def _hits(demands: pl.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def _per_token_bytes(events: pl.DataFrame) -> dict[str, float]:
+def _per_token_bytes(timed: pl.LazyFrame, events: pl.DataFrame) -> dict[str, float]:
     num_tokens = generated_tokens(events)
     if not num_tokens:
         return {}
-    rows = generated(events)
-    tickets = rows.filter((pl.col("kind") == "ticket") & (pl.col("outcome") != "failed"))
+    tickets = generated(rows_of(timed.filter(_SOUND), ["ticket"], ("phase", "outcome", "logical_bytes")))
     wasted = _sum(tickets.filter(outcome="unused"), "logical_bytes")
-    misses = _sum(rows.filter(kind="demand", store="expert"), "misses")
+    misses = _sum(generated(events).filter(kind="demand", store="expert"), "misses")
     return {
         "e2e/demand_bytes_per_token": (_sum(tickets, "logical_bytes") - wasted) / num_tokens,
         "e2e/wasted_bytes_per_token": wasted / num_tokens,

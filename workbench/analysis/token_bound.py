@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from workbench.bounds import LayerCost, dependency_bound_ns
+from workbench.schema.events import PASS_COLUMNS, Events, rows_of
 from workbench.schema.generated import Intervals
 from workbench.units import NS_PER_MS, NS_PER_S
 
@@ -18,7 +19,7 @@ StageTimes = Mapping[int, Mapping[str, float]]
 """Nanoseconds by layer (-1: outside the layers) and stage."""
 
 
-def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) -> dict[str, float]:
+def token_bound(events: Events, bandwidth_bytes_per_s: float, top_k: int) -> dict[str, float]:
     """Stage times per token, and the timed run's token against `max(compute, bytes / bandwidth)` and the dependency bound.
 
     The attribution run's stages take longer than the timed run's, which overlap dispatch; they are scaled so that their sum is
@@ -26,18 +27,22 @@ def token_bound(events: pl.DataFrame, bandwidth_bytes_per_s: float, top_k: int) 
     that the pass missed, divided by committed tokens; the compute of a pass is that of as many tokens as the pass committed.
     Empty when a run has no attribution or no interval between passes.
     """
-    intervals = Intervals.of(events)
-    count, stages = intervals.num_tokens, events.filter(kind="stage")
+    intervals = Intervals.of(rows_of(events, ("token", "mark"), PASS_COLUMNS))
+    stages = rows_of(events, ["stage"], ("position", "layer", "name", "duration_ns"))
+    count = intervals.num_tokens
     if not count or stages.height == 0:
         return {}
-    inside = intervals.inside(events)
+    own = ("t_ns", "request", "phase")
+    waits = intervals.inside(rows_of(events, ["wait"], (*own, "duration_ns")))
+    demands = rows_of(events.lazy().filter(store="expert"), ["demand"], (*own, "layer", "hits", "joined", "misses"))
+    demands = intervals.inside(demands)
+    tickets = rows_of(events.lazy().filter(store="expert", intent="exact"), ["ticket"], (*own, "value", "physical_bytes"))
     per_layer = _stage_ns_by_layer(stages)
     token_ns = intervals.time_ns / count
-    compute_ns = max(token_ns - int(inside.filter(kind="wait")["duration_ns"].sum()) / count, 0.0)
+    compute_ns = max(token_ns - int(waits["duration_ns"].sum()) / count, 0.0)
     attributed_ns = sum(sum(stage_ns.values()) for stage_ns in per_layer.values())
     scaled = _scaled(per_layer, compute_ns / attributed_ns)
-    reads = _Reads.of(inside, bandwidth_bytes_per_s)
-    demands = inside.filter(kind="demand", store="expert")
+    reads = _Reads.of(intervals.inside(tickets), bandwidth_bytes_per_s)
     read_ns = reads.whole_ns * float(demands["misses"].to_numpy().sum()) / count
     costs = _costs(scaled, demands, intervals.committed(demands), reads, top_k)
     bound_ns = dependency_bound_ns(list(costs)) / count + sum(scaled.get(-1, {}).values())
@@ -74,8 +79,7 @@ class _Reads:
     """True when gate+up and down are read separately, so that gate and up can run before down is ready."""
 
     @classmethod
-    def of(cls, inside: pl.DataFrame, bandwidth_bytes_per_s: float) -> "_Reads":
-        tickets = inside.filter(kind="ticket", store="expert", intent="exact")
+    def of(cls, tickets: pl.DataFrame, bandwidth_bytes_per_s: float) -> "_Reads":
         if tickets.height == 0:
             return cls(whole_ns=0.0, split=False)
         calls = tickets["value"].fill_null(1.0).to_numpy()

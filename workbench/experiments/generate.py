@@ -63,6 +63,8 @@ class GenerateConfig(Config):
     """Most records prefetched for the sequence in the idle time, its most and latest used first; 0: none."""
     routes: bool = False
     """Write the native router's choices to artifacts/routes.parquet, from which an oracle predictor knows the future."""
+    beyond_positions: bool = False
+    """Let the sequence grow longer than the positions that the model was made for."""
     warm_up_tokens: int = Field(0, ge=0)
     """Tokens decoded before the run, in a sequence that is discarded with its events; the cache keeps the records they read."""
     attribution_tokens: int = Field(8, ge=0)
@@ -113,17 +115,17 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
             digests |= _emulation_tags(engine)
         if recorder is not None:
             write_model_routes(recorder.frame(), folder, engine.model.geometry)
-        frame = folder.events.frame()
-        metrics |= run_metrics(frame)
+        events = folder.events.scan()
+        metrics |= run_metrics(events)
         if bandwidth is not None:
-            metrics |= token_bound(frame, bandwidth.bytes_per_s, engine.model.geometry.num_experts_per_tok)
+            metrics |= token_bound(events, bandwidth.bytes_per_s, engine.model.geometry.num_experts_per_tok)
             digests |= {"bandwidth_bytes_per_s": f"{bandwidth.bytes_per_s:.0f}", "bandwidth_source": bandwidth.source}
         digests["output_digest"] = _write_text(folder, texts)
         known = bandwidth.bytes_per_s if bandwidth else math.inf
-        findings = [finding.row() for finding in run_detectors(frame, metrics, bandwidth_bytes_per_s=known)]
+        findings = [finding.row() for finding in run_detectors(events, metrics, bandwidth_bytes_per_s=known)]
         tags = digests | engine.identity
         folder.finish(
-            metrics=metrics, per_token=token_series(frame), tags=tags, tables={"findings": findings} | read_tables(frame)
+            metrics=metrics, per_token=token_series(events), tags=tags, tables={"findings": findings} | read_tables(events)
         )
     return Generated(folder=folder, texts=texts)
 
@@ -179,7 +181,8 @@ def _run_turns(
     if config.warm_up_tokens:
         _warm_up(config, engine, tokenizer)
     warming = _warming(config, engine)
-    session = Session(engine, tile=config.tile, route_sink=_sink(engine.model.geometry.num_experts, warming, recorder))
+    sink = _sink(engine.model.geometry.num_experts, warming, recorder)
+    session = Session(engine, tile=config.tile, route_sink=sink, beyond_positions=config.beyond_positions)
     sampler = Sampler(config.sampling)
     texts: list[str] = []
     for turn in config.turns:
@@ -217,7 +220,7 @@ def _stand_idle(config: GenerateConfig, session: Session, warming: Warming | Non
 
 
 def _warm_up(config: GenerateConfig, engine: Engine, tokenizer: Tokenizer) -> None:
-    session = Session(engine, request=-1, tile=config.tile)
+    session = Session(engine, request=-1, tile=config.tile, beyond_positions=config.beyond_positions)
     for _ in generate(session, encode(tokenizer, config.turns[0]), config.warm_up_tokens, Sampler(config.sampling)):
         pass
     engine.log.clear()
@@ -257,7 +260,8 @@ def _memory_metrics(engine: Engine, swapped_before: int) -> dict[str, float]:
 
 
 def _checksum_metrics(engine: StreamedEngine) -> dict[str, float]:
-    return {f"storage/{store}_checksum_ms": ns / NS_PER_MS for store, ns in engine.transfer.check_ns.items()}
+    metrics = {f"storage/{store}_checksum_ms": ns / NS_PER_MS for store, ns in engine.transfer.check_ns.items()}
+    return metrics | {"e2e/resident_check_ms": engine.resident_check_ms}
 
 
 def _emulation_tags(engine: StreamedEngine) -> dict[str, str]:

@@ -11,6 +11,10 @@ ROUTES_NAME = "routes.parquet"
 """Name of a route trace in a run's artifacts."""
 
 
+_PASSES_PER_FRAME = 4096
+"""Recorded layers of passes that become one frame: many small arrays take ten times the memory of their rows."""
+
+
 class RouteRecorder:
     """Collects the rows of one request's routes."""
 
@@ -18,32 +22,38 @@ class RouteRecorder:
         """`family` and `split`: those of the prompt, for the trace's columns of these names."""
         self._family, self._split = family, split
         self._passes: list[tuple[Scope, int, np.ndarray, np.ndarray, np.ndarray]] = []
+        self._frames = [pl.DataFrame(schema=ROUTE_SCHEMA)]
 
     def record(self, scope: Scope, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> None:
         """A `RouteSink`: records the committed tokens of one layer of one pass."""
         self._passes.append((scope, layer, tokens, ids.astype(np.int16), weights.astype(np.float32)))
+        if len(self._passes) == _PASSES_PER_FRAME:
+            self._build()
 
     def frame(self) -> pl.DataFrame:
         """Everything recorded, in `ROUTE_SCHEMA`, by position and layer."""
-        frames = [pl.DataFrame(schema=ROUTE_SCHEMA), *(self._rows(*each) for each in self._passes)]
-        return pl.concat(frames).sort("position", "layer", maintain_order=True)
+        self._build()
+        return pl.concat(self._frames).sort("position", "layer", maintain_order=True)
 
-    def _rows(self, scope: Scope, layer: int, tokens: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> pl.DataFrame:
-        num_tokens = len(tokens)
-        return pl.DataFrame(
-            {
-                "request": [scope.request] * num_tokens,
-                "family": [self._family] * num_tokens,
-                "split": [self._split] * num_tokens,
-                "phase": [scope.phase] * num_tokens,
-                "position": np.arange(scope.position, scope.position + num_tokens),
-                "layer": [layer] * num_tokens,
-                "token_id": tokens,
-                "experts": ids.tolist(),
-                "weights": weights.tolist(),
-            },
-            schema=ROUTE_SCHEMA,
-        )
+    def _build(self) -> None:
+        """Puts the passes so far into one frame."""
+        if not self._passes:
+            return
+        scopes, layers, tokens, ids, weights = zip(*self._passes, strict=True)
+        counts = [len(each) for each in tokens]
+        data = {
+            "request": np.repeat([scope.request for scope in scopes], counts),
+            "family": [self._family] * sum(counts),
+            "split": [self._split] * sum(counts),
+            "phase": np.repeat([scope.phase for scope in scopes], counts),
+            "position": np.concatenate([scope.position + np.arange(n) for scope, n in zip(scopes, counts, strict=True)]),
+            "layer": np.repeat(layers, counts),
+            "token_id": np.concatenate(tokens),
+            "experts": np.concatenate(ids),
+            "weights": np.concatenate(weights),
+        }
+        self._frames.append(pl.DataFrame(data).cast(pl.Schema(ROUTE_SCHEMA)))
+        self._passes.clear()
 
 
 def write_model_routes(frame: pl.DataFrame, folder: RunFolder, geometry: Geometry) -> None:

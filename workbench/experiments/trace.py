@@ -45,6 +45,8 @@ class TraceConfig(Config):
     """Prompt tokens per prefill pass."""
     prompt_tokens: int | None = Field(None, ge=1)
     """Number of first tokens of each prompt that are used; default: all tokens."""
+    beyond_positions: bool = False
+    """Let sequences grow longer than the positions that the model was made for."""
     sampling: SamplingConfig = SamplingConfig(temperature=0.8, top_p=0.95)
     """Sampling of tokens; not greedy, since greedy text of a small model loops. The seed grows by one per request."""
     runtime: RuntimeConfig = RuntimeConfig()
@@ -94,7 +96,7 @@ def trace_steps(
         write_model_routes(frame, folder, engine.model.geometry)
         shutil.rmtree(parts)
         made = {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts), "taken_over": str(taken)}
-        folder.finish(metrics=run_metrics(folder.events.frame()), tags=engine.identity | made)
+        folder.finish(metrics=run_metrics(folder.events.scan()), tags=engine.identity | made)
     yield folder
 
 
@@ -124,7 +126,9 @@ def _record_requests(config: TraceConfig, engine: Engine, prompts: Sequence[Prom
 def _decode(
     config: TraceConfig, engine: Engine, tokenizer: Tokenizer, request: int, prompt: Prompt, recorder: RouteRecorder
 ) -> Iterator[object]:
-    session = Session(engine, request=request, tile=config.tile, route_sink=recorder.record)
+    session = Session(
+        engine, request=request, tile=config.tile, route_sink=recorder.record, beyond_positions=config.beyond_positions
+    )
     sampling = config.sampling.model_copy(update={"seed": config.sampling.seed + request})
     ids = encode(tokenizer, prompt.text)[: config.prompt_tokens]
     return generate(session, ids, config.tokens, Sampler(sampling))

@@ -22,11 +22,14 @@ class Weights:
         return self._prefix + name in self._tensors
 
     def stored(self, name: str) -> mx.array:
-        """The tensor as stored. Raises BadInput when the checkpoint lacks it."""
+        """The tensor as stored. Raises BadInput when the checkpoint lacks it, or when one of its values is NaN or infinite."""
         try:
-            return self._tensors[self._prefix + name]
+            tensor = self._tensors[self._prefix + name]
         except KeyError:
             raise BadInput(f"the checkpoint lacks the tensor {self._prefix + name}") from None
+        if mx.issubdtype(tensor.dtype, mx.floating) and not mx.isfinite(tensor).all().item():
+            raise BadInput(f"the tensor {self._prefix + name} holds NaN or infinity: the checkpoint is damaged")
+        return tensor
 
     def array(self, name: str) -> mx.array:
         """The tensor in float32, any shape. It is read now and taken out, so that loading holds one tensor twice at most."""

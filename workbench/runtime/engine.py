@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 import mlx.core as mx
 import numpy as np
 
+from workbench.errors import BadInput
 from workbench.loading.predicting import Predicting
 from workbench.loading.transfer import RequestFailed, Transfer, request_failed
 from workbench.loading.wait import Loading
@@ -224,6 +225,11 @@ class Engine:
             self._drop(lane)
 
     def _commit(self, lane: Lane, logits: np.ndarray) -> None:
+        if not np.isfinite(logits).all():
+            raise BadInput(
+                f"the logits behind position {lane.scope.position} are not finite: a weight or a setting of the model is NaN or "
+                "infinite; `workbench verify` tells whether the store is damaged"
+            )
         accepted = lane.scope.num_tokens if lane.accept is None else lane.accept(logits)
         if lane.forward_pass is None:
             # `accept` has cancelled the pass
@@ -237,6 +243,7 @@ class Engine:
         if self._predicting is not None:
             first_keys = np.arange(routes.shape[1]) * self.model.geometry.num_experts
             self._predicting.committed(lane.scope, list((routes + first_keys[:, None]).swapaxes(0, 1)))
+        self.log.roll()
 
     def _fail(self, lane: Lane, error: Exception) -> None:
         lane.error = error

@@ -18,6 +18,7 @@ from workbench.runtime.resident import load_tensors
 from workbench.stores import Store
 from workbench.stores.expert_major import ExpertStore
 from workbench.stores.ple_pages import PleStore
+from workbench.stores.verified import check_resident
 
 
 class LayerwiseExperts:
@@ -99,6 +100,7 @@ def _read_pages(store: PleStore) -> np.ndarray:
 
 
 def load_layerwise(store: Store) -> tuple[Model, LayerwiseExperts, WholeTables]:
-    """The model of a store folder, read without the streamed path."""
+    """The model of a store folder, read without the streamed path. Raises BadInput on bytes that are not the store's."""
+    check_resident(store)
     model = Model(store.geometry, load_tensors(Path(store.resident_path)))
     return model, LayerwiseExperts(store.geometry, store.experts), WholeTables(store.ngrams)

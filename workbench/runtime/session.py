@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.errors import BadInput
 from workbench.model.state import LONGEST_BLOCK, SequenceState
 from workbench.runtime.engine import Engine
 from workbench.runtime.forward import PREFILL_TILE
@@ -36,11 +37,16 @@ class Session:
         tile: int = PREFILL_TILE,
         route_sink: RouteSink | None = None,
         follow_mtp: bool = False,
+        beyond_positions: bool = False,
     ) -> None:
-        """`route_sink`: gets the routes of committed tokens. `follow_mtp`: the MTP head's cache follows the trunk."""
+        """`route_sink`: gets the routes of committed tokens. `follow_mtp`: the MTP head's cache follows the trunk.
+
+        `beyond_positions`: the sequence may grow longer than the positions that the model was made for.
+        """
         self.engine = engine
         self.lane: Lane = engine.new_lane(request, sink=route_sink, follow_mtp=follow_mtp)
         self._tile = tile
+        self._beyond_positions = beyond_positions
 
     @property
     def request(self) -> int:
@@ -56,6 +62,15 @@ class Session:
     def routing_digest(self) -> str:
         """SHA-256 over ids and weights of every committed token, by token and then by layer."""
         return self.lane.routes.digest
+
+    def check_positions(self, num_tokens: int) -> None:
+        """Raises BadInput where `num_tokens` more would pass the model's last position, unless the session may do so."""
+        end, most = self.state.position + num_tokens, self.engine.model.geometry.max_position_embeddings
+        if end > most and not self._beyond_positions:
+            raise BadInput(
+                f"the sequence would have {end} tokens with its prompt, the model was made for {most}: shorten the prompt, lower "
+                "max_tokens, or allow it with --set beyond_positions=true"
+            )
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Runs a prompt (or a turn's) in tiles: float32 logits `[vocab]` of its last token."""
@@ -100,8 +115,10 @@ def generate(
 ) -> Iterator[TokenRecord]:
     """Prefills `prompt`, then yields up to `max_tokens` tokens; ends behind a token of `stop`.
 
-    The last token is run too, so that a later turn goes on from the whole sequence.
+    The last token is run too, so that a later turn goes on from the whole sequence. Raises BadInput, before anything is
+    computed, where the sequence could pass the model's last position.
     """
+    session.check_positions(len(prompt) + max_tokens)
     session.engine.log.add(time.monotonic_ns(), "mark", name="request_start", request=session.request)
     logits = session.prefill(prompt)
     for _ in range(max_tokens):

@@ -37,6 +37,7 @@ from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
 from workbench.schema.envelopes import load_envelope
 from workbench.stores import Store, open_store
+from workbench.stores.verified import check_resident
 from workbench.units import MIB, PAGE_BYTES, format_bytes
 
 COALESCE_BYTES = 4 * MIB
@@ -69,6 +70,8 @@ class StreamedEngine(Engine):
         self._rates = rates
         self._least, self.budget = plan_store_cache(self.store, config.cache_bytes)
         geometry = self.store.geometry
+        self.resident_check_ms = check_resident(self.store)
+        """Time that the digest of the resident weights took; 0: unchanged since it was last compared."""
         # before the pools, whose memory must not add to what loading holds for a moment
         before = mx.get_active_memory()
         model = Model(geometry, load_tensors(self.store.resident_path))

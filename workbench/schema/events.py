@@ -1,15 +1,17 @@
 """Raw events of a run: one wide parquet table. Times are int64 monotonic nanoseconds of the process that made them."""
 
+import shutil
+import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.schema.parquet import write_parquet
+from workbench.schema.parquet import scan_parquet, write_parquet
 
 EVENTS_VERSION = 2
 
@@ -118,18 +120,31 @@ class _CrcOfKey(dict[int, int]):
 _CRC_OF_KEY = _CrcOfKey()
 
 
-_PLACE = "place"
+_NUMBER = "number"
 """Column with an event's number in the log, to restore the order when frames are concatenated."""
+CHUNK_EVENTS = 1 << 15
+"""Events in memory from which a chunk is written: about 25 MiB of them, 350 tokens of profile mini."""
+LOG_WRITTEN = "log_written"
+"""Name of the mark of a chunk's writing; its `duration_ns` ends at `t_ns`, its value counts the chunk's events."""
+_METADATA = {"events_version": str(EVENTS_VERSION)}
+PASS_COLUMNS = ("t_ns", "kind", "request", "phase", "position", "name", "duration_ns", "committed_tokens")
+"""Columns of token and mark events from which passes and their intervals follow."""
+Events = pl.DataFrame | pl.LazyFrame
+"""Events of a run, in memory or to be read chunk by chunk."""
 
 
 class EventLog:
-    """Collects events in memory (nothing is written during a timed region) and writes them once."""
+    """Events of a run: the latest in memory, and, in a log with a folder, earlier ones in chunk files of that folder.
 
-    def __init__(self) -> None:
+    Between passes the engine calls `roll`, which writes a chunk when enough events are in memory: a run's memory does not grow
+    with its length, and a killed run leaves its chunks, each whole. `write` merges them into one file.
+    """
+
+    def __init__(self, chunks: Path | None = None) -> None:
+        """`chunks`: folder of the chunk files, made by the first one; None: all events stay in memory."""
         self._rows: list[dict[str, Any] | tuple[tuple[str, ...], tuple[Any, ...]]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._chunks = chunks
+        self._written: list[Path] = []
 
     def add(self, t_ns: int, kind: str, **columns: Any) -> None:
         """Appends one event; `columns` are names of `EVENT_SCHEMA`."""
@@ -148,28 +163,79 @@ class EventLog:
     def clear(self) -> None:
         """Drops all events so far (a warm-up is not part of a run)."""
         self._rows.clear()
+        self._drop_chunks()
+
+    def roll(self) -> None:
+        """Moves the events in memory to a chunk file when there are `CHUNK_EVENTS` of them.
+
+        The time that this takes is an event of its own, `LOG_WRITTEN`: rates leave it out. Raises OSError on a full disk.
+        """
+        if self._chunks is None or len(self._rows) < CHUNK_EVENTS:
+            return
+        start_ns, count = time.monotonic_ns(), len(self._rows)
+        self._write_chunk(self._chunks)
+        end_ns = time.monotonic_ns()
+        self.add(end_ns, "mark", name=LOG_WRITTEN, duration_ns=end_ns - start_ns, value=float(count))
+
+    def _write_chunk(self, folder: Path) -> None:
+        path = folder / f"{len(self._written):06d}.parquet"
+        folder.mkdir(exist_ok=True)
+        write_parquet(_frame_of(self._rows), path, _METADATA)
+        self._written.append(path)
+        self._rows.clear()
+
+    def scan(self) -> pl.LazyFrame:
+        """All events, those of chunk files read only where and when a query needs them."""
+        latest = _frame_of(self._rows).lazy()
+        return pl.concat([scan_parquet(self._written), latest]) if self._written else latest
 
     def frame(self) -> pl.DataFrame:
-        """All events as a frame. Raises BadInput on a column that the schema does not have."""
-        # events that have the same columns become a frame together: far faster than row by row
-        alike: defaultdict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = defaultdict(lambda: ([], []))
-        for place, row in enumerate(self._rows):
-            columns, values = (tuple(row), tuple(row.values())) if isinstance(row, dict) else row
-            places, rows = alike[columns]
-            places.append(place)
-            rows.append(values)
-        if unknown := sorted(set().union(*alike) - EVENT_SCHEMA.keys()):
-            raise BadInput(f"event column {unknown[0]!r} is not in the schema")
-        frames = [pl.DataFrame(schema=EVENT_SCHEMA).with_row_index(_PLACE)]
-        for columns, (places, rows) in alike.items():
-            data = {name: [values[place] for values in rows] for place, name in enumerate(columns)}
-            frame = pl.DataFrame(data, schema={name: EVENT_SCHEMA[name] for name in columns})
-            frames.append(frame.with_columns(pl.Series(_PLACE, places, pl.UInt32)))
-        return pl.concat(frames, how="diagonal").sort(_PLACE).drop(_PLACE)
+        """All events in memory. Raises BadInput on a column that the schema does not have."""
+        return self.scan().collect()
 
     def write(self, path: Path) -> None:
-        """Writes `events.parquet`, atomically."""
-        write_parquet(self.frame(), path, {"events_version": str(EVENTS_VERSION)})
+        """Writes `events.parquet`, atomically, and removes the chunk files; memory holds one chunk at most."""
+        if self._chunks is not None and self._written:
+            self._write_chunk(self._chunks)
+            write_parquet(scan_parquet(self._written), path, _METADATA)
+        else:
+            write_parquet(_frame_of(self._rows), path, _METADATA)
+        self._drop_chunks()
+
+    def _drop_chunks(self) -> None:
+        if self._chunks is not None and self._written:
+            shutil.rmtree(self._chunks)
+        self._written.clear()
+
+
+def _frame_of(rows: Sequence[dict[str, Any] | tuple[tuple[str, ...], tuple[Any, ...]]]) -> pl.DataFrame:
+    """Events as a frame, in their order. Raises BadInput on a column that the schema does not have."""
+    # events that have the same columns become a frame together: far faster than row by row
+    alike: defaultdict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = defaultdict(lambda: ([], []))
+    for number, row in enumerate(rows):
+        columns, values = (tuple(row), tuple(row.values())) if isinstance(row, dict) else row
+        numbers, valued = alike[columns]
+        numbers.append(number)
+        valued.append(values)
+    if unknown := sorted(set().union(*alike) - EVENT_SCHEMA.keys()):
+        raise BadInput(f"event column {unknown[0]!r} is not in the schema")
+    frames = [pl.DataFrame(schema=EVENT_SCHEMA).with_row_index(_NUMBER)]
+    for columns, (numbers, valued) in alike.items():
+        data = {name: [values[index] for values in valued] for index, name in enumerate(columns)}
+        frame = pl.DataFrame(data, schema={name: EVENT_SCHEMA[name] for name in columns})
+        frames.append(frame.with_columns(pl.Series(_NUMBER, numbers, pl.UInt32)))
+    return pl.concat(frames, how="diagonal").sort(_NUMBER).drop(_NUMBER)
+
+
+def rows_of(events: Events, kinds: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+    """Events of `kinds`, only `columns` of them, strings as categories: what a long run's analysis can hold in memory."""
+    rows = events.lazy().filter(pl.col("kind").is_in(kinds)).select(columns)
+    return rows.with_columns(pl.col(pl.String).cast(pl.Categorical)).collect()
+
+
+def chunk_folder(path: Path) -> Path:
+    """Folder of the chunk files that become the events file `path`."""
+    return path.with_suffix("")
 
 
 def events_version(path: Path) -> str | None:
@@ -180,8 +246,12 @@ def events_version(path: Path) -> str | None:
 def read_events(path: Path) -> pl.DataFrame:
     """Events of a run in `EVENT_SCHEMA`; columns that the file's version lacked are null, except `committed_tokens`.
 
-    Raises BadInput when the file has an unknown version or columns other than its version's.
+    Without the file, as a killed run leaves it, the events of its chunk files. Raises BadInput when the file has an unknown
+    version or columns other than its version's.
     """
+    chunks = sorted(chunk_folder(path).glob("*.parquet")) if not path.exists() else []
+    if chunks:
+        return pl.concat([read_events(chunk) for chunk in chunks])
     version = events_version(path)
     if version not in _SCHEMAS:
         raise BadInput(f"{path}: events version {version}, this workbench reads {' and '.join(_SCHEMAS)}")

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from workbench.errors import BadInput
+from workbench.schema.events import LOG_WRITTEN
 
 GENERATION_PHASES = ("decode", "verify")
 """Phases whose passes generate tokens: a verify pass commits one or more, a decode pass usually one."""
@@ -46,6 +47,13 @@ def generated_tokens(events: pl.DataFrame) -> int:
     return int(generated_passes(events)["committed_tokens"].sum())
 
 
+def log_written_ns(events: pl.DataFrame, times_ns: np.ndarray) -> np.ndarray:
+    """For each time, the nanoseconds that writing chunks of events had taken by then."""
+    marks = events.filter(kind="mark", name=LOG_WRITTEN).sort("t_ns")
+    totals = np.concatenate([[0], np.cumsum(marks["duration_ns"].to_numpy(), dtype=np.int64)])
+    return totals[np.searchsorted(marks["t_ns"].to_numpy(), times_ns, side="right")]
+
+
 @dataclass(frozen=True)
 class Intervals:
     """The time that rates count: of each request and turn, from the end of its first generating pass to that of its last.
@@ -54,13 +62,17 @@ class Intervals:
     """
 
     passes: pl.DataFrame
-    """`generated_passes` with `before_ns`: end of the pass before in the same request and turn; null: a turn's first pass."""
+    """`generated_passes` with `before_ns`: end of the pass before in the same request and turn; null: a turn's first pass. And
+    with `took_ns`: the time from then to the end of the pass, the writing of events left out."""
 
     @classmethod
     def of(cls, events: pl.DataFrame) -> "Intervals":
         """The intervals of a run, from all of its events."""
         before = pl.col("end_ns").shift(1).over("request", "turn_ns")
-        return cls(generated_passes(events).with_columns(before_ns=before))
+        found = generated_passes(events).with_columns(before_ns=before)
+        written = [pl.Series(log_written_ns(events, found[name].fill_null(0).to_numpy())) for name in ("end_ns", "before_ns")]
+        took = pl.col("end_ns") - pl.col("before_ns") - (written[0] - written[1])
+        return cls(found.with_columns(took_ns=took))
 
     @property
     def counted(self) -> pl.DataFrame:
@@ -75,11 +87,11 @@ class Intervals:
     @property
     def time_ns(self) -> int:
         """Time of the counted passes, each from the end of the pass before it."""
-        return int((self.counted["end_ns"] - self.counted["before_ns"]).sum())
+        return int(self.counted["took_ns"].sum())
 
     def token_ns(self) -> np.ndarray:
         """One time per counted token: a pass that commits n tokens in d ns counts as n intervals of d / n."""
-        return self._per_token((self.counted["end_ns"] - self.counted["before_ns"]).to_numpy())
+        return self._per_token(self.counted["took_ns"].to_numpy())
 
     def inside(self, events: pl.DataFrame) -> pl.DataFrame:
         """The events of generation phases within a counted interval of their request, in their order."""

@@ -111,6 +111,7 @@ _OVERLAP = {
 }
 
 _E2E = {
+    "resident_check_ms": ("ms", "time to compare the digest of the resident weights; 0: unchanged since it was last compared"),
     "prefill_tps": ("tokens/s", "prompt tokens / prefill time"),
     "decode_tps": (
         "tokens/s",

@@ -24,7 +24,7 @@ from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.hardware import machine
 from workbench.paths import write_atomically
-from workbench.schema.events import EventLog
+from workbench.schema.events import EventLog, chunk_folder
 from workbench.schema.metrics import check_metric_names
 from workbench.schema.verdicts import Verdict
 
@@ -139,7 +139,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         """Opens an existing folder; `create` makes a new one."""
         self.path = path
-        self.events = EventLog()
+        self.events = EventLog(chunk_folder(path / "events.parquet"))
 
     @classmethod
     def create(
