@@ -1,4 +1,4 @@
-"""How layers are cut into chunks: runs of records, back to back, that are read as one extent into one place of a ring.
+"""How layers are cut into chunks: runs of records, back to back, that are read as one extent into one place of the chunk buffer.
 
 All chunks have the same lead-in, so a record has the same position in every place that its chunk may get.
 """
@@ -16,12 +16,12 @@ from workbench.units import MIB, PAGE_BYTES, align_up
 _CHUNK_BYTES = 16 * MIB
 """Wanted size of a chunk: large enough to be read at the disk's sequential rate, small enough that others are read meanwhile."""
 _PLACES = 8
-"""Wanted number of places where the ring is small: chunks get shorter for it."""
+"""Wanted number of places of a small buffer: chunks get shorter to reach it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A layer of `num_experts` records in chunks of `length`, in a ring of `num_places`."""
+    """A layer of `num_experts` records in chunks of `length`, in a buffer of `num_places`."""
 
     num_experts: int
     length: int
@@ -46,7 +46,7 @@ class Cut:
 
 
 def cut_layers(store: ExpertStore, ring_bytes: int) -> Cut:
-    """The cut of a store's layers for a ring of `ring_bytes`; a ring that is too small for two chunks has no place."""
+    """Chunk sizes of a store's layers for a buffer of `ring_bytes`; a buffer too small for two chunks has no place."""
     first = store.record(store.layers[0].layer, 0)
     whole = math.lcm(first.num_bytes, PAGE_BYTES) // first.num_bytes
     length = store.num_experts
@@ -110,7 +110,7 @@ class ChunkSource:
         return num_bytes, align_up(self.cut.lead_in + num_bytes, PAGE_BYTES)
 
     def arrived(self, order: Order) -> None:
-        """A chunk is computed on where it lies."""
+        """Does nothing: experts are computed on the chunk in place."""
 
     def read(self, order: Order) -> Read:
         """The read of one chunk into its place."""

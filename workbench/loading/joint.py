@@ -7,9 +7,10 @@ from workbench.scheduling.ticket import Demand, Origin, Ticket
 
 
 class _Slots(ChainMap[int, int]):
-    """Slots of the keys of all demands.
+    """Slot of each key of all demands.
 
-    The rows of a request that left are still computed, on whatever lies in the first slot: nobody reads them.
+    A key of a request that left has none. Its rows are still part of the batch: they are computed on the expert in slot 0, and
+    their values are discarded.
     """
 
     def __missing__(self, key: int) -> int:
@@ -17,7 +18,7 @@ class _Slots(ChainMap[int, int]):
 
 
 class JointDemand:
-    """Stands in for a demand. A request that leaves takes its demand along; the keys of the others go on."""
+    """The demands of several requests as one, with the methods of `Demand` that waiting needs."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
         self._demands = list(demands)
@@ -44,26 +45,26 @@ class JointDemand:
 
     @property
     def origin(self) -> Origin:
-        """Of the first request that is left."""
+        """Origin of the first remaining demand."""
         return self._demands[0].origin
 
     @property
     def failures(self) -> list[Demand]:
-        """Demands that can't be met."""
+        """Demands whose reads have failed for good."""
         return [demand for demand in self._demands if demand.error is not None]
 
     def leave(self, request: int) -> None:
-        """A request failed or was cancelled: its demand no longer counts."""
+        """Removes the demand of a request that failed or was cancelled."""
         self._demands = [demand for demand in self._demands if demand.origin.request != request]
         self._chain()
 
     def have(self, keys: Iterable[int], components: int = -1) -> bool:
-        """Whether `components` (bits) of all of `keys` are there."""
+        """Whether `components` (bits) of all of `keys` are complete."""
         tickets = (self.tickets.get(key) for key in keys)
         return all(ticket is None or ticket.has(components) for ticket in tickets)
 
     def missing(self, now_ns: int, keys: Iterable[int] | None = None, components: int = -1) -> list[Ticket]:
-        """See `Demand.missing`; demands that can't be met are left out."""
+        """`Demand.missing` of all demands without an error, each ticket once."""
         sound = [demand for demand in self._demands if demand.error is None]
         found = (demand.missing(now_ns, keys, components) for demand in sound)
         return list(dict.fromkeys(ticket for tickets in found for ticket in tickets))

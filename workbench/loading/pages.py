@@ -70,14 +70,14 @@ class PageBatch:
     keys: Sequence[int]
     logical_bytes: int
     num_rows: int | None = None
-    """N-gram rows in them that tokens asked for."""
+    """N-gram rows in these pages that tokens asked for."""
 
 
 class PageLoad:
-    """The pages of one layer of one pass, in parts of as many as the layer may hold; the first part may be demanded early."""
+    """The pages of one layer of one pass, in batches that fit the layer's share of the pool; the first may be demanded early."""
 
     def __init__(self, transfer: Transfer, origin: Origin, parts: Sequence[PageBatch], *, early: bool) -> None:
-        """`early`: the first part is demanded now, where enough slots are free, else where the layer needs it."""
+        """`early`: demands the first batch now if enough slots are free; every other batch is demanded in `run`."""
         self._transfer, self._origin, self._parts = transfer, origin, parts
         self._first: Demand | None = None
         if early and parts:
@@ -89,7 +89,7 @@ class PageLoad:
                 )
 
     def run(self, use: Callable[[int, Demand], None]) -> Loading[None]:
-        """Waits for the parts in order; `use(part index, demand)` takes each one's rows before its pages are released."""
+        """Loads the batches in order; calls `use(batch index, demand)` for each before its pages are released."""
         for index, part in enumerate(self._parts):
             demand, self._first = self._first, None
             if demand is None:

@@ -22,6 +22,9 @@ from workbench.schema.generated import GENERATION_PHASES
 Until = Callable[[int, int], int]
 """`(layer, lead)` -> nanoseconds from the router of a layer to the one `lead` layers ahead; `NEVER_NS` while unknown."""
 
+_AVERAGED_ROUTERS = 32
+"""Time constant of the running mean of times between routers, in routers."""
+
 
 class RouterClock:
     """Measures the time from one router to the next, to tell when a layer ahead will ask for its experts."""
@@ -32,32 +35,31 @@ class RouterClock:
         self._mean_ns = 0.0
 
     def note(self, request: int) -> None:
-        """A router of a request has chosen."""
+        """Notes that a router of a request has chosen experts."""
         now_ns = self._clock.now_ns()
         last_ns = self._last_ns.get(request)
         if last_ns is not None:
             took_ns = now_ns - last_ns
-            self._mean_ns = took_ns if not self._mean_ns else self._mean_ns + (took_ns - self._mean_ns) / _MEMORY
+            self._mean_ns = took_ns if not self._mean_ns else self._mean_ns + (took_ns - self._mean_ns) / _AVERAGED_ROUTERS
         self._last_ns[request] = now_ns
 
     def pause(self, request: int) -> None:
-        """A request pauses: the time until its next router tells nothing."""
+        """Leaves the time until a request's next router out of the mean: the request pauses."""
         self._last_ns.pop(request, None)
 
     def until(self, layer: int, lead: int) -> int:
-        """See `Until`: the running mean, whatever the layer."""
+        """Expected nanoseconds until the router `lead` layers ahead (`Until`); the same for every layer."""
         return round(lead * self._mean_ns) if self._mean_ns else NEVER_NS
 
 
-_MEMORY = 32
-"""Routers over which the running mean forgets."""
-
-
 class Predicting:
-    """One predictor and what became of its keys. Nothing that two requests share changes here but the router clock."""
+    """Runs one predictor: asks it for keys, checks and prefetches them, and withdraws unread ones that their layer has passed.
+
+    Requests share the router clock and nothing else that changes.
+    """
 
     def __init__(self, transfer: Transfer, predictor: Predictor, shape: RouteShape, until: Until | None = None) -> None:
-        """`until`: by default measured as the run goes."""
+        """`until`: expected times between layers; default: measured during the run."""
         self._transfer, self._predictor, self._shape = transfer, predictor, shape
         self._routers = RouterClock(transfer.clock)
         self._until = until or self._routers.until
@@ -71,12 +73,12 @@ class Predicting:
         return self._predictor.looks_at == "tap"
 
     def look(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> None:
-        """Before attention of a layer: `tensors` hold its wide residual."""
+        """Asks a tap predictor before attention of a layer; `tensors` hold the wide residual `x`."""
         if self.wants_taps and scope.phase in GENERATION_PHASES:
             self._predict(scope, layer, tensors)
 
     def routed(self, scope: Scope, layer: int, ids: np.ndarray) -> None:
-        """A router chose `ids [T, k]`, and their exact demand was queued."""
+        """Asks a router predictor after a router chose `ids [T, k]`; their exact demand is queued already."""
         self._withdraw(scope.request, (scope.position, layer))
         if scope.phase in GENERATION_PHASES:
             self._routers.note(scope.request)
@@ -84,7 +86,7 @@ class Predicting:
                 self._predict(scope, layer, {"ids": ids})
 
     def committed(self, scope: Scope, keys: Sequence[Sequence[Sequence[int]] | np.ndarray]) -> None:
-        """A pass was committed: record keys of its committed tokens, by layer and then by token."""
+        """Tells the predictor the record keys of committed tokens, by layer and then by token."""
         if scope.phase not in GENERATION_PHASES:
             self._routers.pause(scope.request)
         for layer, rows in enumerate(keys):
@@ -92,20 +94,20 @@ class Predicting:
                 self._ask_predictor(layer, partial(self._predictor.committed, scope, layer, rows))
 
     def cancel(self, request: int) -> None:
-        """A request's pass was given up; the scheduler ends its predictions."""
+        """Drops what is known of a request whose pass was cancelled; the scheduler ends its predictions."""
         self._routers.pause(request)
         self._waiting.pop(request, None)
 
-    def _withdraw(self, request: int, place: tuple[int, int]) -> None:
-        """Gives up unread predictions of a request up to a place that its sequence has reached."""
+    def _withdraw(self, request: int, point: tuple[int, int]) -> None:
+        """Cancels unread predictions of a request up to a point that its sequence has reached."""
         waiting = self._waiting.get(request, [])
-        while waiting and waiting[0][0] <= place:
+        while waiting and waiting[0][0] <= point:
             for ticket in waiting.pop(0)[1]:
                 if not ticket.issued:
                     self._transfer.scheduler.cancel_ticket(ticket)
 
     def _check(self, keys: Sequence[PredictedKey]) -> int:
-        """The one layer that all keys belong to. Raises BadInput on anything else: a predictor may be anybody's."""
+        """The one layer that all keys belong to. Raises BadInput on anything else: predictors may come from users' files."""
         name, num_experts = self._predictor.name, self._shape.num_experts
         for each in keys:
             if not isinstance(each, PredictedKey):
@@ -127,8 +129,8 @@ class Predicting:
             return lead
         return ahead or (0 if self.wants_taps else num_layers)
 
-    def _looked(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> Sequence[PredictedKey]:
-        """Keys that the predictor names. Raises BadInput, in one line, where its code fails: it may be anybody's."""
+    def _ask_for_keys(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> Sequence[PredictedKey]:
+        """Keys that the predictor names. Raises BadInput, in one line, where the code of a user's predictor fails."""
         keys = self._ask_predictor(layer, lambda: self._predictor.look(scope, layer, tensors))
         if not isinstance(keys, list | tuple | NoneType):
             raise BadInput(f"predictor {self._predictor.name} must return a list of PredictedKey, it returned {keys!r:.80}")
@@ -145,7 +147,7 @@ class Predicting:
             raise BadInput(f"predictor {self._predictor.name} fails at layer {layer}: {what}") from error
 
     def _predict(self, scope: Scope, layer: int, tensors: Mapping[str, Any]) -> None:
-        keys = self._looked(scope, layer, tensors)
+        keys = self._ask_for_keys(scope, layer, tensors)
         if not keys:
             return
         target, lead = self._check(keys), self._lead(layer, keys[0].key)
@@ -163,4 +165,4 @@ class Predicting:
         made = transfer.prefetch("expert", keys, origin, priority, name)
         budget = transfer.scheduler.config.limits.budgets[priority]
         transfer.recorder.prediction(origin, name, len(keys), made, priority, budget, now_ns)
-        self._waiting.setdefault(scope.request, []).append((origin.place, made.tickets))
+        self._waiting.setdefault(scope.request, []).append((origin.point, made.tickets))

@@ -12,7 +12,7 @@ _OWNERS = {"layer": "expert"}
 
 
 def owner_of(pool: str) -> str:
-    """The owner of a pool's bytes: chunks of layers are records."""
+    """Store name for events of a pool: chunks of layers count as records."""
     return _OWNERS.get(pool, pool)
 
 
@@ -27,7 +27,7 @@ class Recorder:
         self.log.append_values(_MARK_COLUMNS, (*_about(origin, now_ns, "mark", store), name, float(value)))
 
     def wave(self, demand: Demand | JointDemand, name: str, start_ns: int, ready_ns: int, *, count: int) -> None:
-        """Compute takes `name` (gate_up or down) of `count` records, demanded at `start_ns` and there at `ready_ns`."""
+        """Logs a wave: `name` (gate_up or down) of `count` records, demanded at `start_ns` and complete at `ready_ns`."""
         about, duration_ns = _about(demand.origin, start_ns, "wave", demand.store), max(0, ready_ns - start_ns)
         self.log.append_values(_WAVE_COLUMNS, (*about, name, count, duration_ns))
 
@@ -49,12 +49,12 @@ class Recorder:
         self.log.append_values(_PREDICT_COLUMNS, values)
 
     def wait(self, demand: Demand | JointDemand, start_ns: int, end_ns: int, *, guarded: int, consumed: int) -> None:
-        """An exposed wait for `guarded` keys, of which the next stage uses `consumed`."""
+        """Logs an exposed wait for `guarded` keys, of which the next stage uses `consumed`."""
         about = _about(demand.origin, start_ns, "wait", owner_of(demand.store))
         self.log.append_values(_WAIT_COLUMNS, (*about, guarded, consumed, end_ns - start_ns))
 
     def union(self, origin: Origin, keys: Sequence[int], now_ns: int, *, hits: int, joined: int, logical_bytes: int) -> None:
-        """A router chose `keys` of a layer that is read whole: `hits` records were complete, `joined` were in flight."""
+        """Logs the routed `keys` of a layer that is read whole: `hits` records were complete, `joined` were in flight."""
         about, counts = _about(origin, now_ns, "demand", "expert"), (hits, joined, len(keys) - hits - joined)
         self.log.append_values(_DEMAND_COLUMNS, (*about, fingerprint(keys), *counts, logical_bytes, None))
 
@@ -90,7 +90,7 @@ class Recorder:
             self.log.append_values(_TICKET_COLUMNS, self._values(ticket))
 
     def _values(self, ticket: Ticket) -> tuple[Any, ...]:
-        """Everything that a ticket tells (DESIGN.md section 6.1), by `_TICKET_COLUMNS`."""
+        """Values of a ticket's event, in the order of `_TICKET_COLUMNS`."""
         origin, ready_ns, asked_ns, deadline_ns = ticket.origin, ticket.ready_ns, ticket.asked_ns, ticket.deadline_ns
         is_ready, first_ns = ready_ns != NEVER_NS, deadline_ns if deadline_ns < asked_ns else asked_ns
         return (
@@ -148,7 +148,7 @@ _TICKET_COLUMNS = (
 
 
 def _about(origin: Origin, t_ns: int, kind: str, store: str) -> tuple[Any, ...]:
-    """What each event tells, by `_COLUMNS`."""
+    """Values of each event, in the order of `_COLUMNS`."""
     return t_ns, kind, origin.request, origin.phase, origin.layer, origin.position, store
 
 

@@ -24,7 +24,7 @@ class _Span:
     first: int
     end: int
     num_bytes: int
-    """Of the components alone."""
+    """Bytes of the components alone, without alignment."""
 
     @classmethod
     def of(cls, store: ExpertStore, layer: int, bits: int) -> "_Span":
@@ -39,11 +39,11 @@ class RecordBuffers(Protocol):
         """Writable, page-aligned memory of `slot` for a window of `num_bytes`."""
 
     def arrived(self, slot: int, start: int, names: Sequence[str]) -> None:
-        """The components `names` of a record that starts `start` bytes into the window of `slot` are there."""
+        """Called when the components `names` of a record, `start` bytes into the window of `slot`, are complete."""
 
 
 class RecordSource:
-    """Reads of records. A record starts at its own offset in a page, so nothing is moved; offsets are computed once."""
+    """Makes the reads of records. A record keeps its offset within a page in its slot: no bytes are copied after the read."""
 
     def __init__(self, store: ExpertStore, memory: RecordBuffers, file: int, *, checksums: bool) -> None:
         self._store, self._memory, self._file, self._checksums = store, memory, file, checksums
@@ -69,7 +69,7 @@ class RecordSource:
         return span.num_bytes, high - low
 
     def arrived(self, order: Order) -> None:
-        """The bytes of an order are in its slot."""
+        """Called when the bytes of an order are in its slot."""
         self._memory.arrived(order.slot, self.lead_in(order.ticket.key), _NAMES[order.bits])
 
     def read(self, order: Order) -> Read:

@@ -10,7 +10,7 @@ from typing import Protocol
 from workbench.errors import BadInput
 from workbench.loading.joint import JointDemand
 from workbench.loading.recorder import Recorder, owner_of
-from workbench.loading.wait import Loading, T, Wait, first_over, no_pieces
+from workbench.loading.wait import Loading, T, Wait, first_ended, no_pieces
 from workbench.readers.base import Completion, Read, Reader
 from workbench.readers.clock import Clock, left_s
 from workbench.scheduling.pool import DOWN_BIT, GATE_UP_BITS
@@ -90,9 +90,9 @@ class Transfer:
     def ask(self, store: str, keys: Sequence[int], origin: Origin) -> Demand | None:
         """Demands exact keys without an event in the log; None while too many slots are pinned."""
         # completed reads are hits, and the depth that they free serves this demand before it serves predictions
-        landed = self._land_all(0.0) if self.num_in_flight else 0
+        num_completed = self._complete_reads(0.0) if self.num_in_flight else 0
         demand = self.scheduler.demand(store, keys, origin, self.clock.now_ns())
-        if landed or demand.misses or demand.joined:
+        if num_completed or demand.misses or demand.joined:
             self.pump()
         return None if demand.status is RequestStatus.BUSY else demand
 
@@ -187,7 +187,7 @@ class Transfer:
             wait = Wait(demand, lambda: keys if demand.have(keys) else None, keys, all_of_them=True, sync_piece=sync_piece)
             yield wait
             exposed_ns = wait.exposed_ns
-        self._ask_for(demand, keys)
+        self._mark_asked(demand, keys)
         return exposed_ns
 
     def is_there(self, demand: Demand | JointDemand) -> bool:
@@ -202,7 +202,7 @@ class Transfer:
 
         A wave of reads demanded at `asked_ns` is noted for each part in `names` (gate_up, down); resident keys leave no trace.
         """
-        self._ask_for(demand, keys, components)
+        self._mark_asked(demand, keys, components)
         if not self._notes_waves:
             return
         tickets = [demand.tickets[key] for key in keys if key in demand.tickets]
@@ -212,7 +212,7 @@ class Transfer:
                 ready_ns = max([ticket.arrival_ns(part) for ticket in tickets])
                 self.recorder.wave(demand, name, asked_ns, ready_ns, count=len(tickets))
 
-    def _ask_for(self, demand: Demand | JointDemand, keys: Sequence[int], components: int = -1) -> None:
+    def _mark_asked(self, demand: Demand | JointDemand, keys: Sequence[int], components: int = -1) -> None:
         """Marks complete keys as asked for by compute. Raises RequestFailed when the demand has failed."""
         if isinstance(demand, Demand) and demand.error is not None:
             raise request_failed(demand) from demand.error
@@ -228,23 +228,23 @@ class Transfer:
         clock = self.clock
         before_ns = clock.now_ns()
         self._drain(exact[0].origin)
-        start_ns, over = clock.now_ns(), None
+        start_ns, ended = clock.now_ns(), None
         if start_ns > before_ns:
             # reads that completed while the device was busy cost no exposed wait
             self.collect()
-            if first_over(waits) is not None:
+            if first_ended(waits) is not None:
                 return
             start_ns = clock.now_ns()
-        while over is None:
+        while ended is None:
             now_ns = clock.now_ns()
-            missing = [wait.ask(now_ns) for wait in exact]
+            missing = [wait.mark_asked(now_ns) for wait in exact]
             self._collect(_POLL_S, missing[0] if len(waits) == 1 and exact[0].all_of_them else 1)
-            over = first_over(waits)
+            ended = first_ended(waits)
         end_ns = clock.now_ns()
         for wait in exact:
             wait.exposed_ns += end_ns - start_ns
-        if over.stage is not None and over.demand is not None:
-            self.recorder.wait(over.demand, start_ns, end_ns, guarded=len(over.stage), consumed=len(over.stage))
+        if ended.ready_keys is not None and ended.demand is not None:
+            self.recorder.wait(ended.demand, start_ns, end_ns, guarded=len(ended.ready_keys), consumed=len(ended.ready_keys))
 
     def _await_progress(self) -> None:
         if not self.num_in_flight:
@@ -252,20 +252,20 @@ class Transfer:
         self._collect(_POLL_S)
 
     def _collect(self, timeout_s: float, at_least: int = 1) -> None:
-        done = self._land_all(timeout_s, at_least)
+        done = self._complete_reads(timeout_s, at_least)
         if timeout_s and not done:
             self.scheduler.expire(self.clock.now_ns(), HANG_NS)
         self.pump()
 
-    def _land_all(self, timeout_s: float, at_least: int = 1) -> int:
+    def _complete_reads(self, timeout_s: float, at_least: int = 1) -> int:
         done = self._reader.poll(timeout_s, at_least)
         if done:
             self.changes += len(done)
             for completion in done:
-                self._land(completion)
+                self._complete_read(completion)
         return len(done)
 
-    def _land(self, completion: Completion) -> None:
+    def _complete_read(self, completion: Completion) -> None:
         order = self.scheduler.reads.order(completion.key)
         order.ticket.read_calls += 1 / completion.together
         if completion.error is not None:

@@ -19,26 +19,26 @@ def no_pieces() -> bool:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A wait of a generator: for a stage of a demand whose reads have completed, or (without a demand) for slots."""
+    """What a generator waits for: keys of a demand whose reads must complete, or (without a demand) slots."""
 
     demand: Demand | JointDemand | None
-    find: Callable[[], list[int] | None]
-    """Returns the keys of the stage that can run now; None while reads are missing."""
+    find_ready_keys: Callable[[], list[int] | None]
+    """Returns the keys that can be computed now; None while their reads have not completed."""
     keys: Sequence[int] = ()
-    """Keys that compute needs next: whichever complete first, or `all_of_them`."""
+    """Keys that compute needs next: the first to complete, or `all_of_them`."""
     all_of_them: bool = False
     sync_piece: Callable[[], bool] = no_pieces
     """Syncs the oldest piece of compute that the work dispatched; False when there is none."""
-    stage: list[int] | None = None
-    """Keys that `find` returned; None before."""
+    ready_keys: list[int] | None = None
+    """Keys that `find_ready_keys` returned; None before."""
     exposed_ns: int = 0
-    """Exposed wait so far."""
+    """Exposed wait so far, nanoseconds."""
 
     def is_ready(self) -> bool:
         """Whether the generator can be resumed."""
-        if self.stage is None:
-            self.stage = self.find()
-        return self.stage is not None
+        if self.ready_keys is None:
+            self.ready_keys = self.find_ready_keys()
+        return self.ready_keys is not None
 
     @property
     def failures(self) -> list[Demand]:
@@ -47,12 +47,12 @@ class Wait:
 
     @property
     def origin(self) -> Origin:
-        """Of the demand. Raises ValueError on a wait for slots."""
+        """Origin of the demand. Raises ValueError on a wait for slots."""
         if self.demand is None:
             raise ValueError("a wait for slots has no origin")
         return self.demand.origin
 
-    def ask(self, now_ns: int) -> int:
+    def mark_asked(self, now_ns: int) -> int:
         """Marks the keys as asked for by compute; returns how many reads are still missing."""
         if self.demand is None:
             return 0
@@ -60,7 +60,7 @@ class Wait:
         return sum([len(ticket.orders) for ticket in missing]) if self.all_of_them else len(missing)
 
 
-def first_over(waits: Sequence[Wait]) -> Wait | None:
+def first_ended(waits: Sequence[Wait]) -> Wait | None:
     """The first wait that is ready or has failed."""
     for wait in waits:
         if wait.is_ready() or wait.failures:

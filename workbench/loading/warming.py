@@ -14,16 +14,16 @@ class Warming:
     """The hot set of one sequence, kept between its turns while other requests use the cache."""
 
     def __init__(self, transfer: Transfer, *, most: int) -> None:
-        """`most`: records that one idle time brings back at most."""
+        """`most`: most records that are prefetched in one idle time."""
         self._transfer, self._most = transfer, most
         self._hot = HotSet()
 
     def use(self, keys: Sequence[int]) -> None:
-        """One layer of a committed pass used these records."""
+        """Counts the records that one layer of a committed pass used."""
         self._hot.use(keys)
 
     def stand_idle(self, request: int, duration_ns: int) -> None:
-        """Returns after `duration_ns`; until then what the sequence of `request` lacks is read, hottest first.
+        """Returns after `duration_ns`; until then the missing records of the sequence of `request` are read, hottest first.
 
         Reads that have not completed by then go on when nothing else wants the disk.
         """
@@ -35,7 +35,7 @@ class Warming:
 
 
 def idle_until(transfer: Transfer, end_ns: int) -> None:
-    """Returns at `end_ns`; until then reads complete and others are submitted."""
+    """Handles completions and submits reads until `end_ns`."""
     while transfer.num_in_flight and transfer.clock.now_ns() < end_ns:
         transfer.stand_by(end_ns)
     transfer.clock.sleep_until(end_ns)

@@ -1,4 +1,4 @@
-"""Waves: incremental dispatch of one layer's experts, resident ones first, the others as reads complete (AFN-019, H4).
+"""Waves: incremental dispatch of one layer's experts, resident ones first, the others as reads complete (hypothesis H4).
 
 Which experts run together depends on the disk; where results are placed does not, so every order gives the same bits.
 """
@@ -14,7 +14,7 @@ from workbench.scheduling.ticket import Demand, WaveSize
 
 
 class ExpertWork(Protocol):
-    """Compute of one layer's experts. `slots` gives the slot of each key."""
+    """Device work of one layer's experts. `slots`: slot of each key."""
 
     def run(self, keys: Sequence[int], slots: Mapping[int, int]) -> None:
         """Dispatches whole experts."""
@@ -50,7 +50,7 @@ def run_in_waves(
 
 
 class _Waves:
-    """One demand, from its hits to its last wave."""
+    """The waves of one demand: its hits, then its misses as their reads complete."""
 
     def __init__(self, transfer: Transfer, demand: Demand | JointDemand, work: ExpertWork) -> None:
         self._transfer, self._demand, self._work = transfer, demand, work
@@ -66,10 +66,10 @@ class _Waves:
         while self._arriving or self._open:
             self._transfer.collect()
             if (wave := self._next(size)) is None:
-                wait.stage, wait.keys = None, self._missing()
+                wait.ready_keys, wait.keys = None, self._missing()
                 yield wait
-                assert wait.stage is not None
-                wave = wait.stage
+                assert wait.ready_keys is not None
+                wave = wait.ready_keys
             if wave[0] not in self._open:
                 self._arriving = [key for key in self._arriving if key not in wave]
             self.run(wave)
@@ -106,5 +106,5 @@ class _Waves:
             self._open[keys[0]] = keys, self._work.gate_up(keys, slots)
 
     def _use(self, keys: Sequence[int], components: int, *names: str) -> None:
-        """Marks components as used: fixes whether they were on time."""
+        """Marks components as used; whether each ticket was on time is decided here."""
         self._transfer.use(self._demand, keys, components, self._asked_ns, names)

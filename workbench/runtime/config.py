@@ -20,36 +20,36 @@ class RuntimeConfig(Config):
     uncached: bool = True
     """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
     checksums: bool = True
-    """Check every component and page as it arrives."""
+    """Compare the CRC-32 of every component and page that is read."""
     expert_depth: int = Field(16, ge=1, le=512)
-    """Expert reads at the disk at once."""
+    """Expert reads in flight."""
     ple_depth: int = Field(64, ge=1, le=512)
-    """N-gram page reads at the disk at once, in a queue of their own."""
+    """N-gram page reads in flight, in a queue of their own."""
     layer_depth: int = Field(4, ge=1, le=64)
-    """Chunks of whole layers at the disk at once."""
+    """Reads of chunks of whole layers in flight."""
     wave: WaveSize = 1
-    """Fewest missing experts of a layer that run together as they arrive; barrier: no expert starts before all are there."""
+    """Fewest missing experts that one wave computes together as reads complete; barrier: none before all are complete."""
     split_components: bool = False
-    """Read gate+up and down of a record apart, so that gate and up can run while down is being read."""
+    """Read gate+up and down of a record by two reads, so that gate and up can run while down is read."""
     ple: Literal["early", "late"] = "early"
-    """When n-gram pages are asked for: as soon as the tokens are known, or where the layer needs them (the control)."""
+    """When n-gram pages are demanded: as soon as tokens are known (early), or at the layer that uses them (the control)."""
     queue: Literal["lanes", "fifo"] = "lanes"
     """lanes: a queue of their own for n-gram pages; fifo: one queue and depth for pages and records (the control)."""
     readback: Literal["ids", "misses"] = "ids"
-    """What the host reads of a route before the experts run: every id, or the missing ones only."""
+    """Router ids that the host reads back before the experts run: all, or those of missing experts only."""
     predictor: Plugin = "nothing"
     """What predicts expert reads: nothing, previous_token, next_layer (the whole layer), oracle, noisy_oracle, or a class of
     your own as `file.py:Class`."""
     predictor_settings: PredictorSettings = PredictorSettings()
-    """Of the predictor."""
+    """Settings of the predictor."""
     budgets: ClassBudgets = ClassBudgets()
-    """Bytes, slots and reads that predictions may take."""
+    """Limits of predicted reads: bytes, slots and reads in flight."""
     envelope: str = ""
     """A disk of `data/envelopes` (its name, or a path) that the reads are slowed to: the run is emulated. Empty: this disk."""
     prefill: Literal["auto", "macro", "micro"] = "auto"
-    """How a tile of the prompt gets its experts: whole layers in sequence, the union of what it needs, or the faster one."""
+    """Reads of a prompt tile's experts: whole layers in sequence (macro), chosen experts only (micro), or the faster (auto)."""
     ring_share: float = Field(0.25, gt=0, le=1)
-    """Part of the slots that whole layers may borrow while they pass through."""
+    """Share of the slots that reads of whole layers may borrow."""
 
     @model_validator(mode="before")
     @classmethod

@@ -13,21 +13,21 @@ import numpy as np
 from workbench.units import GB, NS_PER_S
 
 _PRIOR_TOKENS = 16.0
-"""Tokens that the uniform assumption about a layer's experts is worth against what was measured."""
+"""Weight of the uniform prior over a layer's experts, in tokens."""
 _MARGIN = 0.02
-"""Share of its time by which the mode that reads more must be faster."""
+"""Relative gain from which macro, which reads more bytes, is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRates:
-    """What the disk gives, by what is known before the run."""
+    """Rates of the disk, known before the run."""
 
     sparse_bytes_per_s: float
-    """Single records of a layer."""
+    """Rate of single records of a layer, bytes/s."""
     sequential_bytes_per_s: float
-    """Large extents."""
+    """Rate of large extents, bytes/s."""
     source: str
-    """Where the figures come from."""
+    """Source of the rates."""
 
 
 UNKNOWN_DISK = DiskRates(sparse_bytes_per_s=GB, sequential_bytes_per_s=GB, source="assumed: 1 GB/s, apart or in sequence")
@@ -40,11 +40,11 @@ class ReadEstimate:
     macro_ns: float
     micro_ns: float
     union: float
-    """Records of a layer that it is expected to use, mean over layers."""
+    """Expected number of records per layer that the tile uses."""
 
     @property
     def mode(self) -> str:
-        """The faster mode; micro where they are about equal, since it reads less."""
+        """The faster mode; micro where both are about equal, since micro reads fewer bytes."""
         return "macro" if self.macro_ns < (1 - _MARGIN) * self.micro_ns else "micro"
 
 
@@ -59,7 +59,7 @@ class Usage:
         self._clumping = 1.0
 
     def chances(self, layer: int, num_tokens: int) -> np.ndarray:
-        """Of each expert `[E]`: that at least one of the next `num_tokens` tokens uses it."""
+        """Probability of each expert `[E]` that at least one of the next `num_tokens` tokens uses it."""
         return self._clumping * self._independent(layer, num_tokens)
 
     def _independent(self, layer: int, num_tokens: int) -> np.ndarray:
@@ -68,7 +68,7 @@ class Usage:
         return 1 - (1 - np.minimum(share, 1)) ** num_tokens
 
     def observe(self, layer: int, rows: np.ndarray, num_tokens: int) -> None:
-        """A tile of `num_tokens` gave each expert `rows [E]` of them."""
+        """Updates the counts with a tile of `num_tokens` tokens that gave each expert `rows [E]` rows."""
         if layer in self._rows:
             # tokens of one text choose alike, so their union is smaller than that of independent ones
             found = np.count_nonzero(rows) / self._independent(layer, num_tokens).sum()
@@ -78,13 +78,13 @@ class Usage:
 
 
 class Cost:
-    """Compute of one layer by the number of its tokens: a straight line through what was measured so far."""
+    """Compute time of one layer as a linear function of its number of tokens, fitted to the tiles so far."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)
 
     def observe(self, num_tokens: int, cost_ns: float) -> None:
-        """A layer of a tile took so long."""
+        """Adds the measured time of one layer of a tile."""
         self._sums += (1, num_tokens, num_tokens**2, cost_ns, num_tokens * cost_ns)
 
     def of(self, num_tokens: int) -> float:
@@ -137,13 +137,13 @@ class Crossover:
         for layer, there in resident.items():
             chances = self.usage.chances(layer, num_tokens)
             union += chances.sum()
-            # reads of the union start when the router has spoken, those of the layer run ahead as far as the ring holds
+            # micro reads start after the router, macro reads ahead of it by as much as the chunk buffer holds
             micro_ns += before_ns + max(experts_ns, self._slowness["micro"] * self._read_ns(np.where(there, 0.0, chances)))
             macro_ns += before_ns + max(experts_ns, whole_ns - min(before_ns, self._ahead_ns))
         return ReadEstimate(macro_ns=macro_ns, micro_ns=micro_ns, union=union / len(resident))
 
     def observe(self, layer: int, run: LayerRun, rows: np.ndarray, absent: np.ndarray) -> None:
-        """A layer of a tile went so: `rows [E]` of the tile for each expert, of which `absent [E]` had to be read."""
+        """Learns from one layer of a tile: `rows [E]` of each expert, and which experts `absent [E]` had to be read."""
         self.usage.observe(layer, rows, run.num_tokens)
         self.before.observe(run.num_tokens, run.before_ns)
         self.experts.observe(run.num_tokens, run.run_ns - run.waited_ns)
@@ -151,7 +151,7 @@ class Crossover:
             self._learn_rate(run, absent)
 
     def _learn_rate(self, run: LayerRun, absent: np.ndarray) -> None:
-        """Reading was the bottleneck: how it went against what the disk's figures say, halfway between now and before."""
+        """Corrects a mode's read time where reads were the bottleneck: half way to measured / expected time."""
         expected_ns, found_ns = self._read_ns(absent.astype(float)), float(run.run_ns)
         if run.mode == "macro":
             expected_ns, found_ns = self._whole_ns, found_ns + min(run.before_ns, self._ahead_ns)

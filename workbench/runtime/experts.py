@@ -26,7 +26,7 @@ from workbench.scheduling.ticket import Demand, Scope, WaveSize
 
 
 class StreamedExperts:
-    """Experts of a slot pool that is filled from an ExpertMajor store."""
+    """Routed experts read from an ExpertMajor store into a pool of slots."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class StreamedExperts:
         return self.transfer.scheduler.pools["expert"].slots.capacity
 
     def begin_pass(self, lane: Lane) -> None:
-        """A pass of a lane begins."""
+        """Begins a pass of a lane. A pass that is no prompt tile ends prefill: slots that prefill borrowed return to the pool."""
         if lane.scope.phase == "prefill" and lane.scope.num_tokens > LONGEST_BLOCK:
             lane.tile = self._prefill.begin_tile(lane.scope)
         else:

@@ -74,28 +74,28 @@ class Lane:
     scope: Scope = field(default_factory=lambda: Scope(0, "prefill", 0))
     """The pass under way, or the last one."""
     tokens: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Of the pass under way."""
+    """Tokens of the pass under way."""
     accept: Accept | None = None
-    """Says how many tokens of a block are committed; None: all."""
+    """Returns how many tokens of a block are committed; None: all are."""
     forward_pass: ForwardPass | None = None
     """The pass under way; None between passes."""
     job: Job | None = None
     """Work that the pass waits for."""
     answer: Any = None
-    """For the pass's last stage."""
+    """Answer to the last request of the forward pass."""
     rows: dict[int, Any] = field(default_factory=dict)
-    """N-gram rows that the pass will read, by layer, as their source keeps them."""
+    """N-gram rows that the pass will read, by layer; the row backend's own objects."""
     held: list[Demand] = field(default_factory=list)
     """Records that dispatched compute still reads."""
     tile: TilePass | None = None
     """How the layers of a prompt's tile are read."""
     block_reads: list[_PassReads] = field(default_factory=list)
     lockstep: "LockstepGroup | None" = None
-    """Lanes that this one meets at every layer of the pass."""
+    """Lanes whose passes run in lockstep with this one."""
     start_ns: int = 0
     sent_ns: int = 0
     logits: np.ndarray | None = None
-    """Of the last pass: float32 `[rows, vocab]`."""
+    """Logits of the last pass: float32 `[rows, vocab]`."""
     num_committed: int = 0
     """Tokens that the last pass committed."""
     error: Exception | None = None
@@ -131,7 +131,7 @@ class Lane:
         self.routes.abort()
 
     def end(self) -> None:
-        """The pass is over, committed or not: nothing of it is kept but the demands that compute still reads."""
+        """Ends the pass, committed or not: drops its work and rows. Demands in `held`, whose slots compute still reads, stay."""
         if self.forward_pass is not None:
             self.forward_pass.close()
         if self.tile is not None:
@@ -170,7 +170,7 @@ class Lane:
 
 
 class LockstepGroup:
-    """Lanes whose passes began together and that meet at every layer: their experts run as one."""
+    """Lanes whose passes began together and run in lockstep: the experts of a layer run once, for the rows of all lanes."""
 
     def __init__(self, lanes: "list[Lane]") -> None:
         self.lanes = lanes

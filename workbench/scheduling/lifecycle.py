@@ -1,4 +1,4 @@
-"""The life of a ticket between the calls of the scheduler: planned, joined, placed, completed, replaced, given up."""
+"""The state machine of tickets: planned, joined, given a slot, completed, replaced, cancelled."""
 
 import itertools
 from collections.abc import Sequence
@@ -140,7 +140,7 @@ class Lifecycle:
             self.give_up(ticket)
 
     def admit_predicted(self, ticket: Ticket) -> bool:
-        """Gives a slot to a predicted ticket whose read is about to start; False while no slot is available."""
+        """Gives a slot to a predicted ticket whose read is about to be submitted; False while no slot is available."""
         pool = self._pools[ticket.store]
         if not pool.slots.num_available:
             return False
@@ -148,7 +148,7 @@ class Lifecycle:
         predicted = ticket.planned_priority is not Priority.P3
         pool.evicted(pool.slots.admit([ticket.key], predicted=predicted), ticket)
         if predicted:
-            pool.slots.protect(ticket.key, ticket.origin.request, ticket.origin.place)
+            pool.slots.protect(ticket.key, ticket.origin.request, ticket.origin.point)
         slot = pool.slots.slot(ticket.key)
         self._reads.assign_slot(ticket, slot, pool.slots.generation(slot))
         return True

@@ -9,7 +9,7 @@ from workbench.scheduling.pool import Pool
 from workbench.scheduling.ticket import Order, Priority, Ticket, TicketState
 
 _SLACK = 64
-"""Void places that a heap may keep; beyond them and the number of waiting orders a heap is swept."""
+"""Void entries that a heap may keep beyond the number of waiting orders before it is swept."""
 
 
 class ReadQueue:
@@ -37,14 +37,14 @@ class ReadQueue:
         return bound is None or self._waiting[priority] + count <= bound
 
     def push(self, order: Order) -> None:
-        """Queues an order in the class of its ticket, under a new number; an earlier place of the order is void."""
+        """Queues an order in the class of its ticket, under a new number; an earlier entry of the order becomes void."""
         if order.waiting:
             self._count(order, -1)
         order.number, order.priority, order.waiting = next(self._numbers), order.ticket.priority, True
         self._count(order, 1)
         heap = self._heaps[order.priority].setdefault(order.queue, [])
         if len(heap) > 2 * self._waiting[order.priority] + _SLACK:
-            heap[:] = [place for place in heap if _holds(place)]
+            heap[:] = [entry for entry in heap if _is_valid(entry)]
             heapq.heapify(heap)
         heapq.heappush(heap, (order.ticket.deadline_ns, order.number, order))
 
@@ -69,16 +69,16 @@ class ReadQueue:
         while not self._waiting[most_urgent]:
             most_urgent += 1
         for heap in self._heaps[most_urgent].values():
-            while heap and not _holds(heap[0]):
+            while heap and not _is_valid(heap[0]):
                 heapq.heappop(heap)
             if heap and (best is None or heap[0] < best) and may_start(heap[0][2]):
                 best = heap[0]
         return best and best[2]
 
 
-def _holds(place: tuple[int, int, Order]) -> bool:
-    """Whether the order still waits in this place."""
-    _, number, order = place
+def _is_valid(entry: tuple[int, int, Order]) -> bool:
+    """Whether a heap entry is the latest one of an order that still waits."""
+    _, number, order = entry
     return order.waiting and order.number == number
 
 
@@ -178,7 +178,7 @@ class Reads:
             self.in_flight.count_slots(ticket.priority, -1)
 
     def reclass(self, ticket: Ticket, priority: Priority) -> None:
-        """Changes the class of all orders of a ticket, in flight or waiting; a waiting order gets a new place."""
+        """Changes the class of all orders of a ticket, in flight or waiting; a waiting order gets a new heap entry."""
         before, ticket.priority = ticket.priority, priority
         if ticket.slot >= 0:
             self.in_flight.count_slots(before, -1)

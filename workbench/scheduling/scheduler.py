@@ -67,7 +67,7 @@ class Scheduler:
             return demand
         self._demands.setdefault(origin.request, {})[demand] = None
         if pool.slots.num_protected:
-            pool.slots.unprotect(origin.request, origin.place)
+            pool.slots.unprotect(origin.request, origin.point)
         self._lives.cover(pool, demand, keys, now_ns)
         return demand
 
@@ -100,7 +100,7 @@ class Scheduler:
         for each in _once(keys):
             if each.key not in pool.tickets and pool.slots.slot_of(each.key) is not None:
                 if pool.slots.num_protected < most_protected:
-                    pool.slots.protect(each.key, origin.request, origin.place)
+                    pool.slots.protect(each.key, origin.request, origin.point)
                     protected.append(each.key)
                 else:
                     refused.append(each.key)
@@ -279,7 +279,7 @@ class Scheduler:
         self.pools[store].slots.take_back()
 
     def finish(self, request: int) -> None:
-        """Forgets the generation of a request that will not return. Raises ValueError while the request has open demands."""
+        """Removes the epoch of a request that has ended. Raises ValueError while the request has open demands."""
         if request in self._demands:
             raise ValueError(f"request {request} still holds {len(self._demands[request])} demands")
         self._generations.pop(request, None)

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from workbench.errors import BadInput
 
-Place = tuple[int, int]
-"""In a sequence: position of a pass's first token, then layer."""
+SequencePoint = tuple[int, int]
+"""A point of a sequence: position of a pass's first token, then layer. Points compare in the order of computing."""
 
 
 class EvictionPolicy(Protocol):
@@ -38,17 +38,17 @@ class EvictionPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loan:
-    """Slots that are out of use until they are taken back."""
+    """Slots reserved as one piece of memory until `take_back`."""
 
     slots: range
     moves: Mapping[int, tuple[int, int]]
-    """Keys that lay there and stay: from which slot to which one their bytes must be copied."""
+    """Old and new slot of each resident key in these slots: the caller copies its bytes."""
     evicted: tuple[int, ...]
-    """Keys that had to leave."""
+    """Keys evicted to make room."""
 
 
 class SlotTable:
-    """Which slot holds which key. All-or-nothing admission: nothing changes when it can't be had."""
+    """Which slot holds which key. Admission is all or nothing."""
 
     def __init__(self, num_slots: int, policy: EvictionPolicy, *, min_slots: int = 1) -> None:
         """Raises BadInput with both figures when the pool is smaller than one token's working set."""
@@ -65,7 +65,7 @@ class SlotTable:
         self._reads = [0] * num_slots
         self._draining: set[int] = set()
         self._first_lent = num_slots
-        self._protected: dict[int, tuple[int, Place]] = {}
+        self._protected: dict[int, tuple[int, SequencePoint]] = {}
         self._unused: dict[int, bool] = {}
 
     def slot_of(self, key: int) -> int | None:
@@ -73,18 +73,18 @@ class SlotTable:
         return self._slot.get(key)
 
     def slot(self, key: int) -> int:
-        """The same; raises KeyError when there is none."""
+        """The slot of `key`. Raises KeyError when the key has none."""
         return self._slot[key]
 
     def partition(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Keys that have a slot, and keys that have none."""
+        """Splits keys into those with a slot and those without."""
         held = self._slot
         present = [key for key in keys if key in held]
         return present, [] if len(present) == len(keys) else [key for key in keys if key not in held]
 
     @property
     def resident(self) -> AbstractSet[int]:
-        """Keys whose bytes are all there, as they are now and will be: not a copy."""
+        """Resident keys: a live set, not a copy."""
         return self._resident
 
     def is_resident(self, key: int) -> bool:
@@ -92,7 +92,7 @@ class SlotTable:
         return key in self._resident
 
     def generation(self, slot: int) -> int:
-        """Owner epoch of a slot: no two owners of any slots have the same."""
+        """Generation of a slot: a number that no other use of any slot has had."""
         return self._generation[slot]
 
     def num_pins(self, key: int) -> int:
@@ -101,32 +101,32 @@ class SlotTable:
 
     @property
     def resident_keys(self) -> frozenset[int]:
-        """Keys whose bytes are all there."""
+        """Resident keys."""
         return frozenset(self._resident)
 
     @property
     def num_free(self) -> int:
-        """Slots that hold nothing."""
+        """Number of free slots."""
         return len(self._free)
 
     @property
     def num_draining(self) -> int:
-        """Slots given up while a read still writes into them."""
+        """Number of draining slots: discarded while a read still writes into them."""
         return len(self._draining)
 
     @property
     def num_lent(self) -> int:
-        """Slots out of use."""
+        """Number of lent slots."""
         return self.num_slots - self._first_lent
 
     @property
     def capacity(self) -> int:
-        """Slots in use: the most keys that one demand may pin."""
+        """Slots that are not lent: the most keys that one demand may pin."""
         return self._first_lent
 
     @property
     def num_available(self) -> int:
-        """Slots that an admission could take now: free slots and slots of keys without pins."""
+        """Number of slots that an admission could take now: free slots and slots of keys without pins."""
         return len(self._free) + len(self._slot) - len(self._pins)
 
     def pin(self, key: int) -> int:
@@ -158,16 +158,16 @@ class SlotTable:
 
     @property
     def num_protected(self) -> int:
-        """Keys that `protect` keeps."""
+        """Keys that `protect` keeps from eviction."""
         return len(self._protected)
 
-    def protect(self, key: int, request: int, place: Place) -> None:
-        """Keeps `key`, predicted for a place in the sequence of `request`, from eviction as long as other keys can leave."""
-        self._protected[key] = request, place
+    def protect(self, key: int, request: int, point: SequencePoint) -> None:
+        """Evicts `key`, predicted for a point in the sequence of `request`, only when no other key can be evicted."""
+        self._protected[key] = request, point
 
-    def unprotect(self, request: int, place: Place | None = None) -> None:
-        """Ends what was predicted for `request` up to a place in its sequence (by default all): what is unused leaves first."""
-        ended = [key for key, (by, at) in self._protected.items() if by == request and (place is None or at <= place)]
+    def unprotect(self, request: int, point: SequencePoint | None = None) -> None:
+        """Ends the protection of keys predicted for `request` up to `point` (default: all); unused ones are evicted first."""
+        ended = [key for key, (by, at) in self._protected.items() if by == request and (point is None or at <= point)]
         for key in ended:
             del self._protected[key]
 
@@ -205,7 +205,7 @@ class SlotTable:
         return victims
 
     def _evict(self, count: int) -> list[int]:
-        """Takes `count` keys out, protected ones only when no others are left."""
+        """Evicts `count` keys, protected ones only when no others are left."""
         if count <= 0:
             return []
         victims: list[int] = []
@@ -233,13 +233,13 @@ class SlotTable:
         return victims
 
     def begin_read(self, key: int) -> tuple[int, int]:
-        """A read into the slot of `key` starts: the slot and the generation that may publish."""
+        """Registers a read into the slot of `key`; returns the slot and the generation that may publish the read."""
         slot = self._slot[key]
         self._reads[slot] += 1
         return slot, self._generation[slot]
 
     def end_read(self, slot: int, generation: int) -> bool:
-        """A read into `slot` ended, well or not; whether its generation still owns the slot."""
+        """Ends a read into `slot`, successful or not; returns whether its generation still owns the slot."""
         self._reads[slot] -= 1
         if slot in self._draining and not self._reads[slot]:
             self._draining.discard(slot)
@@ -292,7 +292,7 @@ class SlotTable:
         return Loan(slots=range(first, self.num_slots), moves=moves, evicted=tuple(evicted))
 
     def take_back(self) -> None:
-        """The lent slots are free."""
+        """Makes the lent slots free again."""
         self._free += range(self._first_lent, self.num_slots)
         self._first_lent = self.num_slots
 

@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from typing import Literal, NamedTuple
 
 NEVER_NS = (1 << 63) - 1
-"""Deadline of what has none, and the time of what has not happened."""
+"""Deadline of a ticket without one, and time of an event that has not happened."""
 WHOLE_TILE = -1
 """Token mask of a prompt's tile, which is longer than any mask."""
 MASK_BITS = 62
@@ -19,7 +19,7 @@ class Intent(StrEnum):
     EXACT = "exact"
     """Demanded by the native router or by known tokens."""
     PREDICTED = "predicted"
-    """Something guessed that it will be demanded."""
+    """Predicted: a predictor or the warming of a hot set planned the read."""
 
 
 class Priority(IntEnum):
@@ -36,7 +36,7 @@ class Priority(IntEnum):
 
 
 class Usefulness(StrEnum):
-    """What became of the bytes of a ticket."""
+    """Whether the bytes of a ticket were used, and in time."""
 
     USED_ON_TIME = "used_on_time"
     USED_LATE = "used_late"
@@ -68,11 +68,11 @@ _STEPS: dict[TicketState, tuple[TicketState, ...]] = {
     TicketState.PINNED: (TicketState.RELEASED,),
 }
 FINAL_STATES = frozenset(state for state in TicketState if state not in _STEPS)
-"""States in which a ticket owns nothing any more."""
+"""Final states: the ticket owns no slot and no read."""
 
 
 class Origin(NamedTuple):
-    """What asks: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these.
+    """Requester of keys: a token's top-k of one layer, a block's union, a token's pages, or a prediction of one of these.
 
     A named tuple, which is cheaper to make than a frozen dataclass: each layer of each pass makes one.
     """
@@ -82,39 +82,39 @@ class Origin(NamedTuple):
     """prefill, decode or verify."""
     layer: int = -1
     position: int = -1
-    """Of the first token of the pass, in its sequence."""
+    """Position of the pass's first token in its sequence."""
     token_mask: int = 1
-    """Bit t: token t of the block needs it; `WHOLE_TILE`: a prompt's tile does."""
+    """Bit t: token t of the block needs the keys; `WHOLE_TILE`: a prompt's tile does."""
     deadline_ns: int = NEVER_NS
-    """When compute is expected to ask for it."""
+    """When compute is expected to ask for the keys."""
 
     @property
-    def place(self) -> tuple[int, int]:
-        """In its sequence: position, then layer."""
+    def point(self) -> tuple[int, int]:
+        """Point of the sequence: position, then layer."""
         return self.position, self.layer
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Who computes: one pass of one request."""
+    """One pass of one request."""
 
     request: int
     phase: str
     """prefill, decode or verify."""
     position: int
-    """Of the first token of the pass, in its sequence."""
+    """Position of the pass's first token in its sequence."""
     num_tokens: int = 1
-    """Tokens of the pass."""
+    """Number of tokens in the pass."""
 
     def origin(self, layer: int) -> Origin:
-        """The demands of `layer` in this pass."""
+        """Origin of the demands of `layer` in this pass."""
         mask = (1 << self.num_tokens) - 1 if self.num_tokens <= MASK_BITS else WHOLE_TILE
         return Origin(request=self.request, phase=self.phase, layer=layer, position=self.position, token_mask=mask)
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One owned request for one identity. Scheduler and transfer alone write to it. Times are nanoseconds of their clock."""
+    """The load of one key into one slot. Scheduler and transfer alone write to it. Times are nanoseconds of their clock."""
 
     number: int
     store: str
@@ -129,40 +129,40 @@ class Ticket:
     priority: Priority
     """Class in which the ticket is now."""
     origin: Origin
-    """Request, phase, layer and tokens that planned it."""
+    """Request, phase, layer and tokens that planned the ticket."""
     generation: int
-    """Epoch of that request when it was planned."""
+    """Epoch of that request when the ticket was planned."""
     confidence: float
     token_mask: int
-    """Tokens of the block that need it, by the request that planned it."""
+    """Tokens of the block that need the key, in the request that planned the ticket."""
     deadline_ns: int
     """When compute is expected to ask for the key: the origin's deadline, or the earlier one of a demand that joined."""
     wanted: int
     """Component bits of the whole record; 1 for a page."""
     submit_ns: int
     logical_bytes: int = 0
-    """Bytes of the record or page, once it is queued."""
+    """Bytes of the record or page; set when the ticket is queued."""
     physical_bytes: int = 0
-    """Bytes that reads moved for it, alignment and retries included."""
+    """Bytes moved by the ticket's reads, alignment and retries included."""
     issue_ns: int = NEVER_NS
     ready_ns: int = NEVER_NS
-    """When the last byte was there, by the reader's stamp."""
+    """When the last read completed, by the reader's timestamp."""
     seen_ns: int = NEVER_NS
-    """When the thread that computes learnt of it."""
+    """When the compute thread handled the completion."""
     asked_ns: int = NEVER_NS
-    """When compute first asked for it."""
+    """When compute first asked for the key."""
     state: TicketState = TicketState.PLANNED
     slot: int = -1
     slot_generation: int = -1
     ready_bits: int = 0
     """Components whose bytes are in the slot."""
     arrivals: dict[int, int] = field(default_factory=dict, repr=False)
-    """When each part, by its component bits, was there."""
+    """Completion time of each part, by its component bits."""
     reads_in_flight: int = 0
     queue_depth: int | None = None
-    """Reads in flight when its last read was submitted."""
+    """Reads in flight when the ticket's last read was submitted."""
     read_calls: float = 0.0
-    """Calls that its reads took, a part of one where several reads shared it."""
+    """System calls of the ticket's reads; a fraction where several reads shared one."""
     attempts: int = 0
     """Reads beyond the first one of each part."""
     num_pins: int = 0
@@ -170,35 +170,35 @@ class Ticket:
     num_demands: int = 0
     """Demands that ever pinned the ticket."""
     owner: int | None = None
-    """Request of the first demand that held it."""
+    """Request of the first demand that pinned the ticket."""
     predictor: str = ""
-    """Name of the predictor that planned it; empty: a demand did."""
+    """Name of the predictor that planned the ticket; empty: a demand did."""
     demanded: bool = False
-    """An exact demand asked for it: it was planned as exact, or it was predicted and then promoted."""
+    """Whether an exact demand uses the ticket: planned as exact, or predicted and then promoted."""
     completion: int = -1
     """Position in the order of completions."""
     outcome: Usefulness | None = None
     cause: Exception | None = None
     num_evicted: int = 0
-    """Records that had to leave for it."""
+    """Keys evicted for the ticket's slot."""
     orders: list["Order"] = field(default_factory=list, repr=False)
     """Reads of the ticket that have not completed: waiting or in flight."""
     demands: list["Demand"] = field(default_factory=list, repr=False)
     predicting_requests: set[int] = field(default_factory=set, repr=False)
-    """Requests that predicted it and have not cancelled; empty once it is demanded."""
+    """Requests that predicted the key and have not cancelled; empty once the key is demanded."""
 
     @property
     def final(self) -> bool:
-        """Whether it owns nothing any more."""
+        """Whether the state is final."""
         return self.state in FINAL_STATES
 
     @property
     def issued(self) -> bool:
-        """Whether any read was ever issued for it."""
+        """Whether any read of the ticket was ever issued."""
         return self.physical_bytes > 0
 
     def has(self, components: int = -1) -> bool:
-        """Whether `components` (bits, all by default) are there."""
+        """Whether `components` (bits, all by default) are complete."""
         return not self.wanted & components & ~self.ready_bits
 
     def arrival_ns(self, components: int) -> int:
@@ -214,7 +214,7 @@ class Ticket:
         return missing
 
     def move(self, state: TicketState) -> None:
-        """Takes one step of its life. Raises ValueError on a step that doesn't exist."""
+        """Changes the state. Raises ValueError on a step that `_STEPS` lacks."""
         if state not in _STEPS.get(self.state, ()):
             raise ValueError(f"ticket {self.number} of {self.store} {self.key} can't go from {self.state} to {state}")
         self.state = state
@@ -235,14 +235,14 @@ class Order:
     waiting: bool = False
     slot: int = -1
     generation: int = -1
-    """Generation of the slot that may publish."""
+    """Generation of the slot in which the read may publish."""
     issue_ns: int = -1
 
 
 # ---- what is asked for ------------------------------------------------------------------------------------------------
 
 WaveSize = Literal["barrier", 1, 2, 4, "all"]
-"""Fewest missing records of a demand that compute takes together as they arrive; barrier: none before all are there."""
+"""Fewest missing records that one wave computes together as reads complete; barrier: no wave before all are complete."""
 
 
 class RequestStatus(StrEnum):
@@ -252,7 +252,7 @@ class RequestStatus(StrEnum):
     """Nothing has to be read."""
     QUEUED = "queued"
     BUSY = "busy"
-    """Refused, nothing changed: complete or release something first."""
+    """Refused, and nothing changed: complete reads or release demands first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -262,10 +262,10 @@ class Demand:
     store: str
     origin: Origin
     generation: int
-    """Epoch of the request when it asked."""
+    """Epoch of the request at the demand."""
     status: RequestStatus = RequestStatus.DONE
     hits: list[int] = field(default_factory=list)
-    """Keys whose bytes were all there."""
+    """Keys that were resident."""
     joined: list[int] = field(default_factory=list)
     """Keys whose ticket existed already."""
     misses: list[int] = field(default_factory=list)
@@ -275,16 +275,16 @@ class Demand:
     tickets: dict[int, Ticket] = field(default_factory=dict)
     """Ticket of each key that was not resident, and of each hit that a prediction had brought."""
     error: Exception | None = None
-    """Why it can't be met; the request must give up."""
+    """Error of a read that failed for good: the request must be cancelled."""
     open: bool = True
 
     @property
     def failures(self) -> "list[Demand]":
-        """The demand itself, when it can't be met."""
+        """The demand itself, when one of its reads has failed for good."""
         return [self] if self.error is not None else []
 
     def have(self, keys: Iterable[int], components: int = -1) -> bool:
-        """Whether `components` (bits) of all of `keys` are there; does not mark the keys as used."""
+        """Whether `components` (bits) of all of `keys` are complete; does not mark the keys as used."""
         # a plain loop: this is asked several times for each missing record
         tickets = self.tickets
         for key in keys:
@@ -315,21 +315,21 @@ class PredictedKey:
 
     key: int
     probability: float = 1.0
-    """That it will be demanded."""
+    """Probability that the key is demanded."""
     token_mask: int = 1
-    """Bit t: token t of the block is expected to need it."""
+    """Bit t: token t of the block is expected to need the key."""
     deadline_ns: int = NEVER_NS
-    """When compute is expected to ask for it; `NEVER_NS`: at the deadline of the origin."""
+    """When compute is expected to ask for the key; `NEVER_NS`: at the deadline of the origin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefetchResult:
-    """What became of predicted keys: tickets planned or joined, resident keys protected, keys refused."""
+    """Result of a prefetch: tickets planned or joined, resident keys protected, keys refused."""
 
     status: RequestStatus
     tickets: tuple[Ticket, ...] = ()
     num_planned: int = 0
-    """Tickets that are new."""
+    """New tickets."""
     protected: tuple[int, ...] = ()
-    """Resident keys that are kept until their layer asks for them, as long as no exact key needs their slots."""
+    """Resident keys, protected until their layer asks for them unless an exact key needs their slots."""
     refused: tuple[int, ...] = ()
