@@ -55,9 +55,9 @@ def test_no_more_chains_fly_than_the_queue_is_deep(narrow, make_reads):
     narrow.submit(make_reads(0, windows()))
     queue = narrow._queues["expert"]
     while narrow.in_flight:
-        assert queue.flying <= queue.depth
+        assert queue.chains_in_flight <= queue.depth
         narrow.poll(None)
-    assert queue.flying == narrow._at_kernel == 0
+    assert queue.chains_in_flight == narrow._at_kernel == 0
 
 
 def test_a_poll_that_can_do_nothing_with_fewer_sleeps_for_more(narrow, make_reads):

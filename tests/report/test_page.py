@@ -69,7 +69,7 @@ def test_gates_show_their_verdict_with_its_clauses(page):
 def test_cohorts_show_the_invalid_ones_with_their_reasons(page):
     circles = [attributes for tag, attributes in page.tags if tag == "circle"]
     assert [circle["fill"] for circle in circles] == ["#f58518", "white"]
-    assert "cohort 2: ratio 0.8200, does not count: control_drift" in page.text
+    assert "cohort 2: ratio 0.8200, not valid: control_drift" in page.text
     assert "ratio 0.9000, interval 0.8800 to 0.9200" in page.text
 
 

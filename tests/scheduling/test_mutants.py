@@ -84,7 +84,7 @@ def _(hold):
     return admits_first
 
 
-@mutant("a busy answer changes nothing", scheduler, "_hold", "a busy demand changes nothing")
+@mutant("a busy answer changes nothing", scheduler, "_hold", "a busy demand changes nothing|permitted call raises")
 def _(hold):
     def touches(pool, demand, keys):
         held = hold(pool, demand, keys)
@@ -100,7 +100,12 @@ def _(has):
     return lambda self, components=-1: has(self)
 
 
-@mutant("what another request pins goes on", Lifecycle, "unpin", "pins are those|pinned key left|permitted call raises")
+@mutant(
+    "what another request pins goes on",
+    Lifecycle,
+    "unpin",
+    "pins are those|pinned key left|what is dropped leaves|permitted call raises",
+)
 def _(unpin):
     def ends(self, ticket, demand):
         ticket.num_pins = 1
@@ -112,7 +117,7 @@ def _(unpin):
 # ---- slots -----------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a pinned slot is never evicted", SlotTable, "_evict", "pinned|hits are|every slot is")
+@mutant("a pinned slot is never evicted", SlotTable, "_evict", "pinned|hits are|every slot is|permitted call raises")
 def _(evict):
     def heedless(self, count):
         victims = self.policy.evict(max(0, count), ())
@@ -226,7 +231,7 @@ def _(take_back):
 # ---- reads -----------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a stale generation publishes nothing", Reads, "complete", "permitted call raises.*can't go from")
+@mutant("a stale generation publishes nothing", Reads, "complete", "permitted call raises")
 def _(complete):
     return lambda self, number: (complete(self, number)[0], True)
 
@@ -337,7 +342,7 @@ def _(cancel):
     return goes_on
 
 
-@mutant("a prediction of a dead generation plans nothing", Scheduler, "prefetch", "plans nothing")
+@mutant("a prediction of a dead generation plans nothing", Scheduler, "prefetch", "plans nothing|a refused prediction is busy")
 def _(prefetch):
     def forgetful(self, store, keys, origin, now_ns, *, priority, predictor="", generation=None):
         return prefetch(self, store, keys, origin, now_ns, priority=priority, predictor=predictor)
@@ -375,7 +380,7 @@ def _(prefetch):
     return heedless
 
 
-@mutant("a loan ends predictions", Scheduler, "cancel_ticket", "a loan ends predictions")
+@mutant("a loan ends predictions", Scheduler, "cancel_ticket", "a loan ends predictions|what is demanded is not given up")
 def _(cancel_ticket):
     return lambda self, ticket: False
 

@@ -18,14 +18,14 @@ _KERNEL_ARGUMENTS = [
 
 
 class NotebookConfig(Config):
-    """Which notebook, and what its parameters cell is given."""
+    """A notebook and the values of its parameters cell."""
 
     name: str
     """`start`, or a gate's letter or name."""
     profile: Literal["mini", "slice", "flash-next"] = "mini"
-    """Which model and store."""
+    """Profile: model and store."""
     smoke: bool = False
-    """Small sizes."""
+    """Run at smoke size."""
     settings: tuple[str, ...] = ()
     """Settings of the gate, `key=value`."""
 

@@ -1,4 +1,4 @@
-"""The gate table: where each gate stands, what its verdict was and what to type next."""
+"""The gate table: state, verdict and next command of each gate."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def overview_rows(gates: list[Gate], profile: str, root: Path) -> list[dict[str, Any]]:
-    """One row a gate: gate, state, verdict, age, next command."""
+    """One row per gate: gate, state, verdict, age, next command."""
     return [_row(gate, gate_state(gate, profile, root), profile) for gate in gates]
 
 

@@ -1,4 +1,4 @@
-"""What a stored result depends on, so that a fresh one is reused and a stale one says why.
+"""Everything that a stored result depends on: a fresh result is reused, a stale one gives the reasons.
 
 A stage is keyed by its configuration, the digests of its inputs, the sources that computed it (the module and everything of
 the package that it imports, however deep) and the machine.
@@ -27,7 +27,7 @@ class Stage:
     config: Mapping[str, Any]
     """Settings by dotted name."""
     inputs: Mapping[str, str]
-    """Digests (or other identities) of what goes in, by name."""
+    """Digests (or other identities) of the inputs, by name."""
     sources: Mapping[str, str]
     """SHA-256 of source files, by path in the package."""
     machine: str

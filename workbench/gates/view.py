@@ -21,7 +21,7 @@ _BANDWIDTHS_GBPS = (1, 3, 7, 14)
 
 
 def results_root(runs: str = "") -> Path:
-    """The folder of results: `runs` where a notebook is given one, else the usual place."""
+    """The folder of results: `runs` if a notebook has that parameter, else the default folder."""
     return Path(runs) if runs else runs_folder()
 
 
@@ -33,7 +33,7 @@ def gate_run(name: str, *, profile: str = "mini", smoke: bool = False, settings:
 
 
 def setup(folder: RunFolder) -> Markdown:
-    """What the run was made with: configuration digest, commit, machine, versions."""
+    """Provenance of the run: configuration digest, commit, machine, versions."""
     about = folder.environment
     machine = about["machine"]
     memory = format_bytes(machine["memory_bytes"])
@@ -74,7 +74,7 @@ def criteria(folder: RunFolder) -> Markdown:
 
 
 def verdict(folder: RunFolder) -> Markdown:
-    """The run's verdict: outcome and codes first, then what it rests on and what to type next."""
+    """The run's verdict: outcome and codes, then conditions and the next command."""
     result = folder.result
     if result is None or result.verdict is None:
         return Markdown(f"No verdict in `{folder.path}`.")

@@ -18,7 +18,7 @@ _CURVES = {
 
 
 def overlap_figure(overlap: pl.DataFrame, source: str) -> Figure:
-    """Previous-token overlap by layer with what independent tokens would give."""
+    """Previous-token overlap by layer beside that of independent tokens."""
     figure, axes = new_figure("Share of a token's experts that its predecessor used", evidence=Evidence.TRACE, source=source)
     layers = overlap["layer"].to_list()
     errors = error_bars(overlap, "overlap")

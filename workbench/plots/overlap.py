@@ -14,7 +14,7 @@ _MODES = {"micro": (BLUE, "micro: the tile's union"), "macro": (GREEN, "macro: t
 
 
 def wait_figure(waits: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
-    """Exposed wait a token of control and candidate, one panel a disk: records below, pages on top."""
+    """Exposed wait per token of control and candidate, one panel per disk: records below, pages on top."""
     disks = waits["disk"].unique(maintain_order=True).to_list()
     rows = waits.group_by("disk").len()["len"].to_numpy().max()
     figure = Figure(figsize=(7.6, 1.1 + len(disks) * (0.5 + 0.17 * rows)), layout="constrained")
@@ -27,7 +27,7 @@ def wait_figure(waits: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
 
 
 def waterfall_figure(tokens: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
-    """Where a token's time goes, one bar an arm: compute, then exposed waits."""
+    """Parts of a token's time, one bar per arm: compute, then exposed waits."""
     figure = Figure(figsize=(7.6, 1.3 + 0.24 * len(tokens)), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title("Where a decoded token's time goes", loc="left", fontsize=11, fontweight="bold")
@@ -75,7 +75,7 @@ def crossover_figure(modes: pl.DataFrame, source: str) -> Figure:
 
 
 def overlap_figure(rates: pl.DataFrame, source: str) -> Figure:
-    """Compute's and reads' rates beside each other over alone, by round: 1 is undisturbed."""
+    """Rates of compute and reads at once / alone, by round: 1 means undisturbed."""
     figure, axes = new_figure("Compute and reads at once, over each alone", evidence=Evidence.PHYSICAL, source=source)
     for (beside, alone), colour, words in (
         (("steps_beside_per_s", "steps_alone_per_s"), PURPLE, "compute"),
@@ -85,7 +85,7 @@ def overlap_figure(rates: pl.DataFrame, source: str) -> Figure:
     axes.axhline(1, color="#bbbbbb", lw=0.8)
     axes.set_xlabel("round")
     axes.set_xticks(rates["round"].to_list())
-    axes.set_ylabel("rate over the rate alone")
+    axes.set_ylabel("rate at once / rate alone")
     axes.set_ylim(0, 1.1 * max(1.0, *(line.get_ydata().max() for line in axes.lines[:2])))  # type: ignore[union-attr]
     legend(axes)
     return figure

@@ -15,7 +15,7 @@ _COLOURS = {"uring": BLUE, "pread": GREEN, "buffered": ORANGE, "mmap": GREY}
 
 
 def heat_figure(cells: pl.DataFrame, source: str) -> Figure:
-    """GB/s by size and depth, one panel a reader, all on one scale."""
+    """GB/s by size and depth, one panel per reader, all on one scale."""
     readers = [name for name in _COLOURS if name in cells["reader"]]
     sizes = cells.filter(reader=readers[0], depth=1).sort("physical_bytes_per_read")["size"].to_list()
     depths = {reader: sorted(cells.filter(reader=reader)["depth"].unique().to_list()) for reader in readers}
@@ -47,7 +47,7 @@ def _heat_panel(axes: Axes, cells: pl.DataFrame, sizes: Sequence[str], depths: S
 
 
 def depth_figure(cells: pl.DataFrame, measure: str, title: str, unit: str, source: str) -> Figure:
-    """A measure over depth by reader; of bandwidth, the pale band spans all repeats."""
+    """A measure by depth and reader; of bandwidth, the pale band spans all repeats."""
     figure, axes = new_figure(title, evidence=Evidence.PHYSICAL, source=source)
     for reader, colour in _COLOURS.items():
         part = cells.filter(reader=reader).sort("depth")
@@ -65,7 +65,7 @@ def depth_figure(cells: pl.DataFrame, measure: str, title: str, unit: str, sourc
 
 
 def latency_figure(cells: pl.DataFrame, source: str) -> Figure:
-    """Median and 99th percentile from submit to ready of single pages over depth, by reader."""
+    """Median and 99th percentile from submit to ready of single pages, by depth and reader."""
     figure, axes = new_figure("Submit to ready, pages of 4 KiB, cold", evidence=Evidence.PHYSICAL, source=source)
     for reader, colour in _COLOURS.items():
         part = cells.filter(reader=reader).sort("depth")
@@ -82,7 +82,7 @@ def latency_figure(cells: pl.DataFrame, source: str) -> Figure:
 
 
 def beside_figure(beside: pl.DataFrame, source: str) -> Figure:
-    """How much longer reads take beside a load, and the load beside reads: 1 is alone."""
+    """Read time beside a load / alone, and time of a load's step beside reads / alone."""
     figure, axes = new_figure("Reads and a load beside each other: how much slower", evidence=Evidence.PHYSICAL, source=source)
     labels = [f"{row['reader']}, {row['size']} x {row['depth']}, {row['beside']}" for row in beside.iter_rows(named=True)]
     places = list(range(len(labels)))
@@ -106,7 +106,7 @@ def beside_figure(beside: pl.DataFrame, source: str) -> Figure:
 
 
 def crossover_figure(crossover: pl.DataFrame, source: str) -> Figure:
-    """Time of sparse reads over that of one extent, by the share of the layer that is wanted."""
+    """Time of sparse reads / time of one extent, by the share of the layer that is read."""
     figure, axes = new_figure("Sparse reads over one sequential extent, time", evidence=Evidence.PHYSICAL, source=source)
     shares = crossover["share"].to_list()
     band(axes, shares, crossover["ratio_low"].to_list(), crossover["ratio_high"].to_list(), BLUE)
@@ -120,7 +120,7 @@ def crossover_figure(crossover: pl.DataFrame, source: str) -> Figure:
 
 
 def drift_figure(drift: pl.DataFrame, source: str) -> Figure:
-    """Bandwidth of each round over the median of the same cells, in time."""
+    """Bandwidth of each round / median of the same cells, by time."""
     figure, axes = new_figure("Each round against the median of its cells", evidence=Evidence.PHYSICAL, source=source)
     seconds, relative = drift["start_s"].to_list(), drift["relative"].to_list()
     below = [max(0.0, middle - low) for middle, low in zip(relative, drift["low"].to_list(), strict=True)]

@@ -1,4 +1,4 @@
-"""How bytes move: a reader takes reads, says how many it took, and later reports each one once. It knows files, not meaning."""
+"""How bytes move: a reader accepts reads and reports each completion once. It knows files, not records or pages."""
 
 import errno
 import zlib
@@ -25,7 +25,7 @@ class Checksum:
 
 
 class ChecksumMismatch(OSError):
-    """The bytes that came are not those that were stored."""
+    """The bytes that were read differ from the stored ones."""
 
 
 @dataclass(slots=True)
@@ -37,25 +37,25 @@ class Read:
     """
 
     key: int
-    """Named in the completion."""
+    """Identifier that the completion carries."""
     file: int
-    """As `open_file` returned it."""
+    """File index from `open_file`."""
     offset: int
     num_bytes: int
     into: Buffer
     """Writable bytes, exactly `num_bytes` long; the reader writes there until the read is completed."""
     queue: str = "expert"
     need_bytes: int = -1
-    """Fewest bytes that make it good; -1: all."""
+    """Fewest bytes for a successful read; -1: all."""
     checksums: tuple[Checksum, ...] = ()
-    """Checked where the bytes arrive, so that their cost stays off the thread that computes."""
+    """CRC-32s that the reader's own threads check, not the compute thread."""
     alone: bool = False
-    """Never one call with a neighbour: it is wanted before the neighbour's bytes."""
+    """Never coalesced with an adjacent read, because its bytes are needed earlier."""
     submit_ns: int = 0
-    """Set by the reader that takes it."""
+    """Submit time, set by the reader."""
 
     def check(self) -> ChecksumMismatch | None:
-        """What is wrong with the bytes that came, if anything is."""
+        """The error of a read of `got` bytes; None: they are complete and sound."""
         view = memoryview(self.into)  # type: ignore[arg-type]
         for checksum in self.checksums:
             if zlib.crc32(view[checksum.start : checksum.start + checksum.num_bytes]) != checksum.crc32:
@@ -66,16 +66,16 @@ class Read:
 
 @dataclass(slots=True)
 class Completion:
-    """The end of one read. Times are `time.monotonic_ns` (or the virtual clock's), taken where the bytes arrived."""
+    """The end of one read. Times are `time.monotonic_ns` (or the virtual clock's), taken by the thread that saw it."""
 
     key: int
     submit_ns: int
     ready_ns: int
     error: OSError | None = None
     check_ns: int = 0
-    """Time that its checksums took, ended before `ready_ns`."""
+    """Time spent on the read's checksums, before `ready_ns`."""
     together: int = 1
-    """Reads that its call carried."""
+    """Number of reads in the same system call."""
 
 
 class Reader(ABC):
@@ -87,11 +87,11 @@ class Reader(ABC):
 
     @abstractmethod
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes a batch: how many of the first were taken. Fewer than all means busy; none were lost."""
+        """Submits a batch; returns how many of its first reads were accepted. The others were not: the reader is busy."""
 
     @abstractmethod
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Completions since the last call; waits for at least one (None: for ever). Empty when none came in time.
+        """Completions since the last call; waits for at least one (None: for ever). Empty on a timeout.
 
         `at_least`: a hint that nothing can be done with fewer, so that a reader may sleep until so many have come.
         Returns at once when nothing is in flight.
@@ -99,12 +99,12 @@ class Reader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends all reads (none writes afterwards), threads and files. May be called twice."""
+        """Ends all reads, threads and files; no read writes afterwards. May be called twice."""
 
     @property
     @abstractmethod
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
 
     def __enter__(self) -> Self:
         return self

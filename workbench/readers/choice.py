@@ -1,4 +1,4 @@
-"""Which reader keeps out of the interpreter's way on this machine."""
+"""Chooses the reader that needs the GIL least on this machine."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ def open_reader(*, uncached: bool, depth: Mapping[str, int], coalesce_bytes: int
 
 @contextmanager
 def quick_switching(interval_s: float = 1e-5) -> Iterator[None]:
-    """Lets a thread whose read is done have the GIL within `interval_s` (by default Python makes it wait 5 ms)."""
+    """Sets Python's switch interval: a thread whose read has completed gets the GIL within `interval_s` (default 5 ms)."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(interval_s)
     try:

@@ -7,13 +7,13 @@ from workbench.units import NS_PER_S
 
 
 class Clock(Protocol):
-    """Tells the time and lets it pass."""
+    """A clock that can wait."""
 
     def now_ns(self) -> int:
         """Monotonic nanoseconds."""
 
     def sleep_until(self, time_ns: int) -> None:
-        """Returns when the time has come."""
+        """Returns at `time_ns`."""
 
 
 class RealClock:
@@ -24,7 +24,7 @@ class RealClock:
         return time.monotonic_ns()
 
     def sleep_until(self, time_ns: int) -> None:
-        """Returns when the time has come."""
+        """Returns at `time_ns`."""
         while (left_ns := time_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / NS_PER_S)
 
@@ -40,7 +40,7 @@ class VirtualClock:
         return self._now_ns
 
     def sleep_until(self, time_ns: int) -> None:
-        """Makes it `time_ns`, unless it is later already."""
+        """Moves the clock to `time_ns`, unless the clock is later already."""
         if time_ns > self._now_ns:
             self._now_ns = time_ns
 

@@ -14,37 +14,37 @@ from workbench.readers.clock import Clock, RealClock, end_ns, left_s
 
 
 class FaultKind(StrEnum):
-    """What goes wrong with one read."""
+    """Kind of fault of one read."""
 
     ERROR = "error"
-    """It ends at once with an error code."""
+    """The read ends at once with an error code."""
     SHORT = "short"
-    """Its second half never arrives, and the reader says so."""
+    """The read is short by its second half, and the reader reports it."""
     CORRUPT = "corrupt"
-    """The last demanded byte is flipped before sums are checked: without one, nobody notices."""
+    """The last demanded byte is flipped before CRC-32s are checked: undetected where there is none."""
     DELAY = "delay"
-    """It starts late: also how a completion comes after a cancel."""
+    """The read is submitted late; its completion may follow a cancel."""
     HANG = "hang"
-    """It starts only when `thaw` is called."""
+    """The read hangs until `thaw` is called."""
     REORDER = "reorder"
-    """It is reported after the next read that is done, however much earlier it was."""
+    """The read's completion is reported after that of the next read."""
     EXHAUSTED = "exhausted"
     """The reader is busy once when the read is offered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault and its measure."""
+    """One fault and its parameter."""
 
     kind: FaultKind
     code: int = errno.EIO
     """Error number, for `error`."""
     delay_ns: int = 0
-    """For `delay`."""
+    """Delay of `delay`, seconds."""
 
 
 class FaultyReader(Reader):
-    """`fault_of(n)` says what happens to the n-th read taken, counted from 0; None: nothing."""
+    """`fault_of(n)` returns the fault of the n-th accepted read, counted from 0; None: no fault."""
 
     def __init__(self, inner: Reader, fault_of: Callable[[int], Fault | None], clock: Clock | None = None) -> None:
         self._inner = inner
@@ -61,12 +61,12 @@ class FaultyReader(Reader):
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`, those that hang included."""
+        """Reads accepted and not yet reported by `poll`, those that hang included."""
         return self._inner.in_flight + len(self._late) + len(self._hung) + len(self._swapped) + len(self._done)
 
     @property
     def num_hung(self) -> int:
-        """Reads that wait for `thaw`."""
+        """Number of reads that wait for `thaw`."""
         return len(self._hung)
 
     def open_file(self, path: Path) -> int:
@@ -74,7 +74,7 @@ class FaultyReader(Reader):
         return self._inner.open_file(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes a batch, one read after the other."""
+        """Accepts a batch, one read after the other."""
         for taken, read in enumerate(reads):
             fault = self._fault_of(self._position)
             if fault is not None and fault.kind is FaultKind.EXHAUSTED and self._refused != self._position:
@@ -105,7 +105,7 @@ class FaultyReader(Reader):
         return True
 
     def thaw(self) -> int:
-        """Reads that hang start now; how many."""
+        """Submits the reads that hang; returns their number."""
         count = len(self._hung)
         self._late += [(0, read) for read in self._hung]
         self._hung.clear()
@@ -156,7 +156,7 @@ class FaultyReader(Reader):
             self._swapped.clear()
 
     def close(self) -> None:
-        """Closes the inner reader; what is late or hangs never starts."""
+        """Closes the inner reader; delayed and hanging reads are never submitted."""
         self._inner.close()
         for waiting in (self._late, self._hung, self._swapped, self._done):
             waiting.clear()

@@ -85,7 +85,7 @@ MAX_RUN = 512
 
 
 def runs_of(reads: Sequence[Read], limit_bytes: int) -> list[list[Read]]:
-    """The reads in their order; those that follow each other in a file without a gap come together, up to `limit_bytes`."""
+    """Reads in their order as runs: adjacent reads of a file form one run of up to `limit_bytes`."""
     runs: list[list[Read]] = []
     end = num_bytes = -1
     for read in reads:
@@ -105,7 +105,7 @@ def _alike(run: Sequence[Read], read: Read) -> bool:
 
 
 def outcome(run: Sequence[Read], got: int, error: OSError | None) -> list[Completion]:
-    """Completions of a run of which the first `got` bytes have arrived just now; checks their sums."""
+    """Completions of a run of which the first `got` bytes were read; checks their CRC-32s."""
     done = []
     for read in run:
         arrived_ns = ready_ns = time.monotonic_ns()
@@ -124,7 +124,7 @@ def _short(read: Read, got: int, need: int) -> OSError:
 
 
 def failure(error: OSError, read: Read) -> OSError:
-    """The error of a read, saying what to do where the cause is known."""
+    """The error of a read; says what to do where the cause is known."""
     if error.errno == errno.EINVAL and (read.offset % PAGE_BYTES or read.num_bytes % PAGE_BYTES):
         return OSError(errno.EINVAL, f"an uncached read must cover whole pages, got {read.num_bytes} bytes at {read.offset}")
     return error

@@ -12,7 +12,7 @@ from workbench.readers.disk import Disk
 
 
 class _Pace:
-    """When the modelled disk would have done each read: the next read of a queue starts when an earlier one has ended."""
+    """Completion times on the modelled disk: a queue's next read starts when an earlier one has ended."""
 
     def __init__(self, disk: Disk, depth: Mapping[str, int] | None) -> None:
         self._disk, self._depth = disk, depth
@@ -23,11 +23,11 @@ class _Pace:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next read will be done; None: nothing flies."""
+        """Completion time of the next read; None: no read is in flight."""
         return self._flying[0][0] if self._flying else None
 
     def submit(self, read: Read, now_ns: int) -> None:
-        """A read is asked for; `advance` to this time first."""
+        """Submits a read; call `advance` for this time first."""
         queue = read.queue if self._depth is not None else ""
         if self._depth is None or self._in_queue.get(queue, 0) < self._depth[queue]:
             self._start(read.key, read.num_bytes, queue, now_ns)
@@ -35,7 +35,7 @@ class _Pace:
             self._waiting.setdefault(queue, deque()).append((read.key, read.num_bytes))
 
     def advance(self, now_ns: int) -> list[tuple[int, int]]:
-        """Key and time of the reads that are done by now; what waited for them takes off at these times."""
+        """Key and time of the reads completed by now; waiting reads start at these times."""
         done = []
         while self._flying and self._flying[0][0] <= now_ns:
             due_ns, _, key, queue = heapq.heappop(self._flying)
@@ -51,10 +51,10 @@ class _Pace:
 
 
 class PacedReader(Reader):
-    """Holds every completion of `inner` until the modelled disk would have been done."""
+    """Delays each completion of `inner` to its time on the modelled disk."""
 
     def __init__(self, inner: Reader, disk: Disk, depth: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:
-        """`depth`: most reads that the modelled disk has at once, by queue; without a depth the disk has all reads at once."""
+        """`depth`: reads in flight on the modelled disk, by queue; a queue without a depth is not limited."""
         self._inner = inner
         self._clock = clock or RealClock()
         self._pace = _Pace(disk, depth)
@@ -64,11 +64,11 @@ class PacedReader(Reader):
         self._done: list[Completion] = []
         self.num_reads = 0
         self.num_overdue = 0
-        """Reads that were missed when they were due: where that is a large share, the emulation is slower than the model."""
+        """Reads that completed later than on the modelled disk; where many did, the emulation is slower than the model."""
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
         return self._coming
 
     def open_file(self, path: Path) -> int:
@@ -87,7 +87,7 @@ class PacedReader(Reader):
         return num_taken
 
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Completions that are due."""
+        """Completions whose time on the modelled disk has come."""
         end = end_ns(self._clock, timeout_s)
         while True:
             self._look()
@@ -98,7 +98,7 @@ class PacedReader(Reader):
             self._wait(end)
 
     def _wait(self, end: int | None) -> None:
-        """Until something may be due: the modelled disk's next read, one more of the inner reader, or the end."""
+        """Waits for the modelled disk's next completion, one of the inner reader, or the timeout."""
         until = self._pace.next_ns
         until = end if until is None or (end is not None and end < until) else until
         if self._inner.in_flight:
@@ -107,7 +107,7 @@ class PacedReader(Reader):
             self._clock.sleep_until(until)
 
     def _look(self) -> None:
-        """What has come and is due."""
+        """Reads that are complete in both the inner reader and the model."""
         self._hold(self._inner.poll(0.0))
         for key, due_ns in self._pace.advance(self._clock.now_ns()):
             if key in self._arrived:
@@ -124,7 +124,7 @@ class PacedReader(Reader):
                 self._finish(completion.key, max(completion.ready_ns, self._due.pop(completion.key)))
 
     def _finish(self, key: int, ready_ns: int) -> None:
-        """A read is there, and the modelled disk has done it."""
+        """Whether a read is complete in both the inner reader and the model."""
         completion = self._arrived.pop(key)
         completion.ready_ns = ready_ns
         self._done.append(completion)

@@ -17,13 +17,13 @@ class PreadConfig:
     """Settings of a `PreadReader`."""
 
     uncached: bool = False
-    """Past the page cache: `O_DIRECT` on Linux, `F_NOCACHE` on macOS."""
+    """Bypass the page cache: `O_DIRECT` on Linux, `F_NOCACHE` on macOS."""
     threads: Mapping[str, int] = field(default_factory=lambda: {"expert": 8, "ple": 8, "layer": 2})
     """Threads, hence reads in flight, of each queue."""
     max_queued: int = 1 << 20
-    """Most reads taken and not yet reported; beyond it the reader is busy."""
+    """Most reads accepted and not yet reported; beyond this number the reader is busy."""
     coalesce_bytes: int = 4 << 20
-    """Largest call made of adjacent reads of one file; 0: never."""
+    """Largest run of adjacent reads in one call; 0: no coalescing."""
 
     def __post_init__(self) -> None:
         if not self.threads or min(self.threads.values()) < 1:
@@ -31,7 +31,7 @@ class PreadConfig:
 
 
 class _Queue:
-    """Runs that wait; `ready` wakes the threads of the queue."""
+    """Waiting runs of a queue; `ready` wakes its threads."""
 
     def __init__(self) -> None:
         self.runs: deque[list[Read]] = deque()
@@ -40,7 +40,7 @@ class _Queue:
 
 
 class PreadReader(Reader):
-    """Thread pool over `os.preadv`, which lets go of the GIL while the kernel reads."""
+    """Thread pool over `os.preadv`, which releases the GIL while the kernel reads."""
 
     def __init__(self, config: PreadConfig | None = None) -> None:
         self.config = config or PreadConfig()
@@ -59,7 +59,7 @@ class PreadReader(Reader):
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
         return self._in_flight
 
     def open_file(self, path: Path) -> int:

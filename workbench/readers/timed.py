@@ -1,4 +1,4 @@
-"""Reads on a virtual clock: the same bytes or none, done when the model of a disk says so. Simulated."""
+"""Reads on a virtual clock, completed at the time that a model of a disk gives. Simulated."""
 
 import heapq
 import itertools
@@ -28,7 +28,7 @@ class TimedReader(Reader):
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
         return len(self._coming)
 
     def open_file(self, path: Path) -> int:
@@ -37,7 +37,7 @@ class TimedReader(Reader):
         return self._num_files - 1 if self._inner is None else self._inner.open_file(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes a batch at the clock's time."""
+        """Accepts a batch at the clock's time."""
         taken = reads[: max(0, self._max_queued - len(self._coming))]
         now_ns = self._clock.now_ns()
         for read in taken:
@@ -73,7 +73,7 @@ class TimedReader(Reader):
         return completion.error
 
     def close(self) -> None:
-        """Drops what is coming and closes the inner reader."""
+        """Drops reads in flight and closes the inner reader."""
         self._coming.clear()
         if self._inner is not None:
             self._inner.close()

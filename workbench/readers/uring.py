@@ -25,23 +25,23 @@ from workbench.units import KIB, MIB, NS_PER_MS, NS_PER_S, NS_PER_US
 _SIGNAL = 0
 """Token of the read that waits for the checker; reads count from 1."""
 _KEEP_GIL_BYTES = MIB
-"""Largest submission made without letting go of the GIL: about 0.1 ms of pinning pages."""
+"""Largest submission made while holding the GIL: the kernel pins its pages in about 0.1 ms."""
 _CHECK_HERE_BYTES = 64 * KIB
-"""Largest run whose sums are made by the thread that collects it, 20 us; larger ones go to the checker's threads."""
+"""Largest run checked by the thread that polls (20 us); larger runs are checked by the checker's threads."""
 _COPY_HERE_BYTES = 256 * KIB
-"""Largest buffered read that whoever submits may copy out of the page cache, 30 us; larger ones are the kernel's workers'."""
+"""Largest buffered read that the submitting thread copies from the page cache (30 us); larger ones go to kernel workers."""
 _BLOCK = 64
-"""Reads whose entries are made at once, among which adjacent ones come together; most completions that a poll sleeps for."""
+"""Reads whose ring entries are made together, adjacent ones coalesced; also the most completions that one poll sleeps for."""
 _CHAIN = 16
-"""Most small reads that the kernel gets as a chain, each started by the end of the one before: it refills the queue itself."""
+"""Most small reads in one kernel chain, where each read starts at the end of the one before: the kernel refills its own queue."""
 _CHAIN_BYTES = 64 * KIB
-"""Largest read in a chain; a large one takes so long that Python refills in time."""
+"""Largest read in a chain; larger reads last long enough for Python to refill the queue."""
 _MOST_ENTRIES = 16_384
 """Half of what Linux allows (`IORING_MAX_ENTRIES`)."""
 _RETRY_NS = NS_PER_MS
-"""How soon the kernel is asked again to take what it had no memory for."""
+"""Delay before entries are submitted again that the kernel had no memory for."""
 _WATCH_S = 3e-4
-"""How long the watcher leaves a poll in progress alone; stamps just after a poll are late by at most that."""
+"""Time that the watcher waits for a poll in progress; timestamps taken just after a poll are late by at most this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +49,19 @@ class UringConfig:
     """Settings of a `UringReader`."""
 
     depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256, "layer": 4})
-    """Reads that the kernel gets at once, by queue; further reads wait here."""
+    """Depth at the kernel by queue; further reads wait in the reader."""
     uncached: bool = True
     """Past the page cache. Buffered reads of cached pages have ended when `submit` returns, which suits emulated disks."""
     max_queued: int = 1 << 20
-    """Most reads taken and not yet reported; beyond it the reader is busy."""
+    """Most reads accepted and not yet reported; beyond this number the reader is busy."""
     coalesce_bytes: int = 4 * MIB
     """Largest read made of adjacent reads of one file; 0: never."""
     spin_us: int = 100
-    """How long a poll looks for completions before it sleeps."""
+    """Time that a poll spins before it sleeps, microseconds."""
     check_threads: int = 2
-    """Threads that check the sums of large reads."""
+    """Threads that check the CRC-32s of large reads."""
     watch: bool = True
-    """Whether a thread stamps and refills while nobody polls."""
+    """Whether a watcher thread timestamps completions and refills the queue between polls."""
 
     def __post_init__(self) -> None:
         if not self.depth or min(self.depth.values()) < 1 or sum(self.depth.values()) > _MOST_ENTRIES:
@@ -72,31 +72,31 @@ class _Queue:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.waiting: deque[Read] = deque()
-        """Reads that were taken and have no entry yet: thousands of entries at once would keep the garbage collector busy."""
+        """Accepted reads without a ring entry: thousands of entries at once would burden the garbage collector."""
         self.queued: deque[tuple[bytes, int]] = deque()
-        """Ring entries that are ready to go, and the bytes that each one reads."""
-        self.flying = 0
-        """Chains that the kernel has; one read of each is at the disk."""
+        """Ring entries ready for submission, with the bytes that each one reads."""
+        self.chains_in_flight = 0
+        """Chains at the kernel; one read of each is in flight."""
 
     @property
-    def hungry(self) -> bool:
-        """Whether more entries should be made now."""
+    def needs_entries(self) -> bool:
+        """Whether fewer entries are ready than the next submission can take."""
         return bool(self.waiting) and len(self.queued) < _CHAIN * self.depth
 
     def take(self, room: int) -> tuple[bytearray, int, int]:
-        """At most `room` entries to hand over now, how many they are and the bytes they read.
+        """At most `room` entries to submit now, their number and the bytes they read.
 
         They come in chains where more waits than may fly; reads from the first large one on come alone.
         """
         length = min(_CHAIN, -(-len(self.queued) // self.depth)) if self.queued[0][1] <= _CHAIN_BYTES else 1
-        most = min(len(self.queued), (self.depth - self.flying) * length, room)
+        most = min(len(self.queued), (self.depth - self.chains_in_flight) * length, room)
         entries: list[bytes] = []
         num_bytes = 0
         while len(entries) < most and (length == 1 or self.queued[0][1] <= _CHAIN_BYTES):
             made, size = self.queued.popleft()
             entries.append(made)
             num_bytes += size
-        self.flying += -(-len(entries) // length)
+        self.chains_in_flight += -(-len(entries) // length)
         return chained(entries, length), len(entries), num_bytes
 
 
@@ -128,7 +128,7 @@ class UringReader(Reader):
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
         return self._in_flight
 
     def open_file(self, path: Path) -> int:
@@ -136,7 +136,7 @@ class UringReader(Reader):
         return self._files.open(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes a batch; as many as the queues' depths allow are submitted to the kernel at once."""
+        """Accepts a batch; submits to the kernel as many reads as the queues' depths allow."""
         taken = reads[: max(0, self.config.max_queued - self._in_flight)]
         now_ns = time.monotonic_ns()
         for read in taken:
@@ -150,7 +150,7 @@ class UringReader(Reader):
         return len(taken)
 
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Completions since the last call: for one it looks for `spin_us`, then sleeps; for more it sleeps at once."""
+        """Completions since the last call; waits for one by spinning for `spin_us`, then sleeping; for more it sleeps at once."""
         start_ns = time.monotonic_ns()
         end_ns = None if timeout_s is None else start_ns + int(timeout_s * NS_PER_S)
         spin_end_ns = start_ns + self.config.spin_us * NS_PER_US if at_least == 1 else start_ns
@@ -175,18 +175,18 @@ class UringReader(Reader):
         self._ring.wait(timeout_ns, count)
 
     def _enough(self, missing: int) -> int:
-        """Completions to sleep for: of what the kernel has half, so that it never runs dry; what is checked comes as one."""
+        """Completions to sleep for: half of those at the kernel, whose queue then never runs empty; a checked run is one."""
         return 1 if self._checking else max(1, min(missing, self._at_kernel // 2))
 
     def close(self) -> None:
-        """Drops what waits here, waits for what the kernel has, ends the threads, closes files."""
+        """Drops waiting reads, waits for those at the kernel, ends the threads, closes the files."""
         if self._closed:
             return
         with self._lock:
             for queue in self._queues.values():
                 queue.waiting.clear()
                 queue.queued.clear()
-            while any(queue.flying for queue in self._queues.values()):
+            while any(queue.chains_in_flight for queue in self._queues.values()):
                 self._sleep()
                 self._collect()
             self._flights.clear()
@@ -217,7 +217,7 @@ class UringReader(Reader):
                 self._lock.release()
 
     def _collect(self) -> None:
-        """Takes completions from the ring and refills the queues."""
+        """Collects completions from the ring and refills the kernel's queues."""
         if self._ring.stuck:
             self._ring.enter(keep_gil=True)
         if completions := self._ring.reap():
@@ -240,7 +240,7 @@ class UringReader(Reader):
                 continue
             if token >= LAST:
                 queue, run, _ = pop(token - LAST)
-                queue.flying -= 1
+                queue.chains_in_flight -= 1
             else:
                 _, run, _ = pop(token)
             self._at_kernel -= 1
@@ -264,19 +264,19 @@ class UringReader(Reader):
         self._ring.enter(keep_gil=True)
 
     def _fill(self) -> None:
-        """Keeps the kernel supplied, up to each queue's depth: it gets the first entries before the next ones are made."""
+        """Submits entries up to each queue's depth; the first are submitted before the next are made."""
         while True:
             self._hand_over()
-            hungry = [queue for queue in self._queues.values() if queue.hungry]
-            if not hungry:
+            needs_entries = [queue for queue in self._queues.values() if queue.needs_entries]
+            if not needs_entries:
                 return
-            for queue in hungry:
+            for queue in needs_entries:
                 block = [queue.waiting.popleft() for _ in range(min(_BLOCK, len(queue.waiting)))]
                 for run in runs_of(block, self.config.coalesce_bytes):
                     self._prepare(queue, run)
 
     def _prepare(self, queue: _Queue, run: list[Read]) -> None:
-        """Makes the ring's entry ahead, while the disk is busy with others, so that it goes at once when its turn comes."""
+        """Makes a run's ring entry ahead of its submission, while earlier reads keep the disk busy."""
         first, vector = run[0], None
         self._token = token = self._token + 1
         descriptor = self._files.descriptor(first.file)
@@ -292,12 +292,12 @@ class UringReader(Reader):
         queue.queued.append((made, num_bytes))
 
     def _hand_over(self) -> None:
-        """Gives the kernel what is ready to go."""
+        """Submits the ready entries to the kernel."""
         # one entry stays free for the signal
         room = self._ring.room - 1
         total_bytes = 0
         for queue in self._queues.values():
-            while queue.queued and queue.flying < queue.depth and room > 0:
+            while queue.queued and queue.chains_in_flight < queue.depth and room > 0:
                 entries, count, num_bytes = queue.take(room)
                 self._ring.push(entries)
                 room -= count

@@ -1,4 +1,4 @@
-"""What results come to: verdicts with what superseded them, and one page that shows all of it."""
+"""Verdicts, which of them are superseded, and one page with all results."""
 
 from workbench.report.page import write_report
 from workbench.report.verdicts import VerdictEntry, collect_verdicts

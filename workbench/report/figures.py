@@ -38,7 +38,7 @@ def token_bar(fall: Waterfall, longest_ms: float) -> Markup:
 
 
 def cohort_plot(cohorts: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], thresholds: Sequence[float]) -> Markup:
-    """B over A of every cohort, those that do not count hollow, and the estimate with its interval below."""
+    """Ratio B / A of every cohort (invalid ones hollow), and the estimate with its interval below."""
     rows = [row for row in cohorts if row.get("ratio") is not None]
     ends = [metrics[name] for name in ("effect/ratio", "effect/ratio_low", "effect/ratio_high") if name in metrics]
     spread = [*(row["ratio"] for row in rows if row["counts"]), *ends, *thresholds, 1.0]
@@ -63,7 +63,7 @@ def cohort_plot(cohorts: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
 
 def _cohort_marks(row: Mapping[str, Any], x: float, y: float, right: float) -> list[Markup]:
     counts = row["counts"]
-    title = f"cohort {row['cohort']}: ratio {row['ratio']:.4f}" + ("" if counts else f", does not count: {row['reasons']}")
+    title = f"cohort {row['cohort']}: ratio {row['ratio']:.4f}" + ("" if counts else f", not valid: {row['reasons']}")
     note = f"{row['ratio']:.4f}" if counts else str(row["reasons"]).partition(" ")[0]
     dot = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="5" fill="{}" stroke="{}"><title>{}</title></circle>')
     fill, edge = ("#f58518", "#f58518") if counts else ("white", "#999")

@@ -26,7 +26,7 @@ CLAIM_BOUNDARY = (
     "ExpertMajor codec, end-to-end acceleration, quality parity, or Qwen4Exp runtime support. Every mechanism remains gated by "
     "physical traces and exact target-state tests."
 )
-"""AFN-019, retrieval capsule."""
+"""Summary of the hypothesis note that the project began with."""
 
 _MAX_WATERFALLS = 4
 _MAX_COMPARISONS = 12
@@ -42,7 +42,7 @@ def write_report(root: Path, out: Path, *, profile: str = "mini", claims: Sequen
 
 
 def render(root: Path, *, profile: str = "mini", claims: Sequence[str] = ()) -> str:
-    """The page as HTML. `profile` is the one whose gates are shown, `claims` are those of tests that run on a Mac alone."""
+    """The page as HTML. `profile` is the one whose gates are shown, `claims` of tests that run only on a Mac."""
     runs = read_runs(root)
     verdicts = collect_verdicts(runs)
     pages = Environment(
@@ -143,7 +143,7 @@ def _findings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _evidence(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """How many runs of each kind rest on what."""
+    """Number of runs by kind and evidence."""
     counts = Counter((run.about["kind"], run.about["evidence"]) for run in runs)
     kinds = sorted({kind for kind, _ in counts})
     return [{"kind": kind, **{e.value: counts.get((kind, e.value)) for e in Evidence}} for kind in kinds]

@@ -11,7 +11,7 @@ from workbench.schema import Result, RunFolder, Status, list_runs
 
 @dataclass(frozen=True)
 class Run:
-    """One result folder as it was read."""
+    """One result folder, read once."""
 
     folder: RunFolder
     about: dict[str, Any]
@@ -19,11 +19,11 @@ class Run:
     result: Result | None
     """Content of `result.json`; None while there is none."""
     problem: str = ""
-    """Why `result.json` can't be read."""
+    """Reason why `result.json` can't be read."""
 
     @cached_property
     def status(self) -> Status:
-        """Of the folder."""
+        """Status of the folder."""
         if self.problem:
             return Status.FAILED
         return self.result.status if self.result else self.folder.status
@@ -35,12 +35,12 @@ class Run:
 
     @property
     def why(self) -> str | None:
-        """What went wrong, one line."""
+        """Error of the run, one line."""
         return self.problem or (self.result.error if self.result else None)
 
     @property
     def tags(self) -> dict[str, str]:
-        """Of the result, or before there is one, of its start."""
+        """Tags of the result, or without a result those of the start."""
         return self.result.tags if self.result else self.about["tags"]
 
 

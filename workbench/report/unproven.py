@@ -1,4 +1,4 @@
-"""What the results at hand do not show: derived from what lies there, so that no report claims more."""
+"""Claims that the results do not show, derived from the result folders."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,7 +11,7 @@ _NO_APPLE = "Everything that needs Apple hardware (Metal kernels, MTLIO, unified
 
 
 def unproven(runs: Sequence[Run], verdicts: Sequence[VerdictEntry], claims: Sequence[str]) -> list[str]:
-    """Sentences, the most general first; `claims` are those of tests that run on a Mac alone."""
+    """Sentences, the most general first; `claims` are claims of tests that run only on a Mac."""
     hardware = list(_hardware(runs))
     elsewhere = [f"Shown by a test on a Mac alone: {claim}." for claim in claims] if _NO_APPLE in hardware else []
     return [*hardware, *_gates(verdicts), *_comparisons(verdicts), *_caches(runs), *elsewhere]

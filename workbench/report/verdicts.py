@@ -10,7 +10,7 @@ from workbench.schema import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictEntry:
-    """One verdict with its place among the others."""
+    """One verdict and the newer one that superseded it, if any."""
 
     run: Run
     verdict: Verdict
@@ -19,11 +19,11 @@ class VerdictEntry:
 
     @property
     def is_current(self) -> bool:
-        """Nothing newer answers the same question."""
+        """Whether no newer verdict answers the same question."""
         return self.superseded_by is None
 
     def row(self) -> dict[str, Any]:
-        """For a table."""
+        """Row for a table."""
         return {
             "run": self.run.place,
             "verdict": self.verdict.outcome.value,
@@ -54,5 +54,5 @@ def collect_verdicts(runs: Iterable[Run]) -> list[VerdictEntry]:
 
 
 def _question(run: Run) -> tuple[str, ...]:
-    """What a verdict answers: a gate on a profile, or a change of a plan."""
+    """Question of a verdict: a gate on a profile, or a change of a plan."""
     return (run.about["kind"], run.about["profile"], run.about["evidence"], run.tags.get("question", ""))

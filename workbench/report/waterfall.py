@@ -1,4 +1,4 @@
-"""Where the time of a generated token goes, beside the bound. Waits are the timed run's, stages its attribution run's."""
+"""Parts of a generated token's time, beside the bound. Waits are the timed run's, stages its attribution run's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Part:
     """One part of a token's time."""
 
     key: str
-    """Names its colour."""
+    """Key of its colour."""
     name: str
-    """In words."""
+    """Label for people."""
     ms: float
-    """Milliseconds a token."""
+    """Milliseconds per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class Waterfall:
     token_ms: float
     """Mean time per token, the inverse of `e2e/decode_tps`."""
     parts: tuple[Part, ...]
-    """They add up to the token."""
+    """Parts, which add up to the token's time."""
     readback_ms: float
     """Time the host waited for router ids; it lies within the compute before the router."""
     bound_ms: float | None
     """The dependency bound; None without an attribution run."""
     bytes_per_token: float
-    """Demand plus wasted."""
+    """Demand plus wasted bytes per token."""
 
 
 def waterfall(run: Run) -> Waterfall | None:

@@ -1,4 +1,4 @@
-"""Prefill: chooses macro or micro mode for each tile of a prompt and runs the layers of the tile (AFN-019, H5)."""
+"""Prefill: chooses macro or micro mode for each tile of a prompt and runs the layers of the tile (hypothesis H5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal

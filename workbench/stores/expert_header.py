@@ -1,4 +1,4 @@
-"""Header and descriptors of an ExpertMajor v2 store as records: bytes in, fields out, and back (DESIGN.md 5.1).
+"""Header and descriptors of an ExpertMajor v2 store as records: bytes in, fields out, and back.
 
 Nothing here is believed yet: `expert_checks` says whether the fields make sense together.
 """

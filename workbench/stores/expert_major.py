@@ -1,7 +1,7 @@
-"""ExpertMajor v2: the routed experts of a model, one record an expert, in one file (DESIGN.md 5.1).
+"""ExpertMajor v2: the routed experts of a model, one record an expert, in one file.
 
-`ExpertStore.open` reads header and descriptors of a bare `.em2` file or of a GGUF file that embeds one, refuses whatever does not
-add up, and from then on answers where a record or a component lies. It reads no record: that is the readers' business.
+`ExpertStore.open` reads header and descriptors of a bare `.em2` file or of a GGUF file that embeds one, refuses inconsistent
+ones, and then gives the extent of any record or component. It reads no record: readers do.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ CHECKSUM_SUFFIX = ".crc"
 
 
 class ExpertStore:
-    """Where every record of a model lies. All extents are absolute file offsets. Made by `open`."""
+    """Extents of every record of a model, as absolute file offsets. Made by `open`."""
 
     def __init__(self, path: Path, start: int, header: ExpertHeader, layers: tuple[LayerDescriptor, ...]) -> None:
         self.path = path

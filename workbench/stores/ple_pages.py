@@ -1,4 +1,4 @@
-"""The n-gram rows of one PLE layer in pages that start at multiples of their size (DESIGN.md 5.2).
+"""The n-gram rows of one PLE layer in pages that start at multiples of their size.
 
 Logical rows, physical pages, checksums and the codec are separate things: `locate` maps rows to pages, `page` says where a page
 lies, `page_crc32` verifies one that was read, `decode` turns rows of pages in memory into float32.

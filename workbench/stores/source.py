@@ -1,4 +1,4 @@
-"""What a store is made from: a checkpoint, or a generator that needs none."""
+"""Sources of a store's weights: a checkpoint, or a generator of random weights."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ class StoreSource(Protocol):
 
     @property
     def identity(self) -> SourceIdentity:
-        """What the store is bound to."""
+        """Identity that the store is bound to."""
 
     @property
     def expert_layers(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint is what. Names are those of the text model in transformers; known prefixes of the official
+"""Owners of a checkpoint's tensors. Names are those of the text model in transformers; known prefixes of the official
 multimodal checkpoint and of its MLX conversions are taken off first.
 """
 
@@ -32,7 +32,7 @@ class TensorGroups:
     ngrams: dict[int, dict[tuple[str, int], str]] = field(default_factory=dict)
     """Layer index to (weight, scales or biases; shard) to name."""
     resident: list[str] = field(default_factory=list)
-    """All others, sorted."""
+    """Resident tensors, sorted: neither routed experts nor n-gram tables."""
 
 
 def group_names(names: list[str], num_hidden_layers: int) -> TensorGroups:

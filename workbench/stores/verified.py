@@ -1,4 +1,4 @@
-"""Whether the resident weights of a store are those of its manifest, without reading an unchanged file twice.
+"""Compares the resident weights of a store with its manifest, without reading an unchanged file twice.
 
 A file that was read and had its digest is remembered, outside the store, by its size, times and inode. One that changed in any of
 them is read again when the store is opened for computing.
@@ -25,7 +25,7 @@ _NAME = "verified.json"
 
 
 def check_resident(store: Store) -> float:
-    """Holds the resident weights to the manifest's digest; returns the milliseconds that it took, 0 for an unchanged file.
+    """Compares the resident weights with the manifest's digest; returns the milliseconds that it took, 0 for an unchanged file.
 
     Raises BadInput when they differ, or change while they are read.
     """

@@ -1,4 +1,4 @@
-"""The order of Gate A's work: grid, refined round the best, beside compute, whole against split, sparse against sequential.
+"""The order of Gate A's work: grid, refined depths, reads beside compute, whole or split records, sparse or sequential reads.
 
 Every phase runs its cells in rounds, each round in another order, so that drift falls on all cells alike and shows between
 rounds.

@@ -66,7 +66,7 @@ def profile_conditions(profile: str) -> list[str]:
 
 
 def outcome_by_disk(criteria: Sequence[Criterion]) -> list[Mapping[str, str]]:
-    """One row a clause, one column a disk: outcomes side by side."""
+    """One row per clause, one column per disk: outcomes."""
     rows: dict[str, dict[str, str]] = {}
     for each in criteria:
         code, _, disk = each.code.partition("@")

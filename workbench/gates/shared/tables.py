@@ -22,7 +22,7 @@ _SIDE_BY_SIDE = {
 
 
 def arm_means(arms: pl.DataFrame, jobs: Sequence[Job]) -> pl.DataFrame:
-    """One row a comparison, disk and arm, in the order of the jobs: means over valid cohorts, over all where none is valid."""
+    """One row per comparison, disk and arm, in the order of the jobs: means over valid cohorts, over all where none is valid."""
     judged = arms.with_columns(some=pl.col("counts").any().over("disk", "comparison"))
     taken = judged.filter(pl.col("counts") | ~pl.col("some")).group_by("disk", "comparison", "arm")
     counted = taken.agg(pl.col(_MEASURES).mean().fill_nan(None), some=pl.col("some").first())
@@ -45,7 +45,7 @@ def _words(job: Job, value: Any) -> str:
 
 
 def comparison_table(arms: pl.DataFrame, jobs: Sequence[Job], config: ComparisonConfig) -> list[dict[str, Any]]:
-    """One row a job: tokens/s and bytes of arms B divided by those of arms A, and why cohorts were rejected."""
+    """One row per job: tokens/s and bytes of arms B divided by those of arms A, and why cohorts were rejected."""
     return [_comparison_row(arms, job, config) for job in jobs]
 
 
@@ -69,7 +69,7 @@ def _comparison_row(arms: pl.DataFrame, job: Job, config: ComparisonConfig) -> d
 
 
 def arm_table(means: pl.DataFrame) -> list[dict[str, Any]]:
-    """One row a comparison and disk of `arm_means`: both arms side by side, milliseconds per token and GB/s."""
+    """One row per comparison and disk of `arm_means`: both arms side by side, milliseconds per token and GB/s."""
     sides = {arm: means.filter(arm=arm) for arm in "AB"}
     rows = []
     for control, candidate in zip(sides["A"].iter_rows(named=True), sides["B"].iter_rows(named=True), strict=True):
@@ -91,7 +91,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def identity_table(identity: pl.DataFrame) -> list[dict[str, Any]]:
-    """One row a kind of identity runs, with its first run whose digests differ."""
+    """One row per kind of identity runs, with its first run whose digests differ."""
     kinds = identity.group_by("kind", maintain_order=True).agg(runs=pl.len(), identical=pl.col("identical").sum())
     wrong = identity.filter(~pl.col("identical"))
     rows = [{**row, "first that differs": ""} for row in kinds.iter_rows(named=True)]

@@ -1,4 +1,4 @@
-"""Clauses of any gate from estimates, and the conditions that every gate states alike."""
+"""Clauses of any gate from estimates, and the conditions that all gates share."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
