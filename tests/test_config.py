@@ -74,13 +74,13 @@ def test_a_built_configuration_does_not_change():
         Example().seed = 1
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"a = ", "is not TOML"), (b"\xff", "is not TOML")])
+@pytest.mark.parametrize(("content", "message"), [(b"a = ", "is not TOML"), (b"\xff", "is not UTF-8 text")])
 def test_files_that_are_no_toml(tmp_path, content, message):
     path = tmp_path / "x.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         read_toml(path)
-    with pytest.raises(ConfigError, match="can't be read: No such file"):
+    with pytest.raises(ConfigError, match="no such file"):
         read_toml(tmp_path / "missing.toml")
 
 

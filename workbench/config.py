@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.errors import BadInput, did_you_mean
+from workbench.files import read_text
 
 
 class ConfigError(BadInput):
@@ -49,11 +50,11 @@ class Config(BaseModel):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file. Raises ConfigError when the file can't be read or is not TOML."""
     try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"configuration file {path} can't be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    except BadInput as error:
+        raise ConfigError(str(error)) from None
 
 
 def overlay(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

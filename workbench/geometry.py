@@ -4,7 +4,6 @@ Field names are those of the Hugging Face config (`Qwen4ExpTextConfig`, transfor
 no file but a `config.json` is read, no array is made.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput
+from workbench.files import read_json_object
 
 LINEAR_ATTENTION = "linear_attention"
 INDEXED_ATTENTION = "indexed_attention"
@@ -173,15 +173,9 @@ class Geometry:
     def from_folder(folder: Path) -> "Geometry":
         """Geometry of the checkpoint or store in `folder` (its `config.json`). Raises BadInput when there is none."""
         path = Path(folder) / "config.json"
-        try:
-            config = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise BadInput(f"no config.json in {folder}: not a checkpoint or store folder") from None
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path} is not JSON: {error}") from None
-        if not isinstance(config, dict):
-            raise BadInput(f"{path} is not a config: a JSON object is expected")
-        return Geometry.from_config(config)
+        if not path.exists():
+            raise BadInput(f"no config.json in {folder}: not a checkpoint or store folder")
+        return Geometry.from_config(read_json_object(path))
 
     # ---- routed experts -------------------------------------------------------------------------------------------
 

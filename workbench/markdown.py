@@ -27,7 +27,8 @@ def format_cell(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
-    return str(value).replace("|", "\\|")
+    # a cell stays in its cell
+    return " ".join(str(value).replace("|", "\\|").splitlines())
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

@@ -43,14 +43,3 @@ def store_folder(profile: str) -> Path:
     if profile not in PROFILES:
         raise BadInput(f"no such profile: {profile!r} (one of {', '.join(PROFILES)})")
     return Path(os.environ.get("WORKBENCH_STORE") or home() / "data" / "stores" / profile)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a whole file or, on a full disk or when killed, leaves the earlier file. Raises OSError."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None

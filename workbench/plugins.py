@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from workbench.errors import BadInput, did_you_mean
+from workbench.files import read_file
 
 _DIGEST = "@sha256:"
 
@@ -32,7 +33,7 @@ def pinned(name: str) -> str:
     if not is_plugin(name):
         return name
     path, class_name, said = _parts(name)
-    return f"{path}:{class_name}{_DIGEST}{_checked_digest(path, _source(path), said)}"
+    return f"{path}:{class_name}{_DIGEST}{_checked_digest(path, read_file(path), said)}"
 
 
 Plugin = Annotated[str, AfterValidator(pinned)]
@@ -46,7 +47,7 @@ def load_class(spec: str, base: type) -> Any:
     there is no such file or class, when the file has changed since its digest was taken, and when it fails on import.
     """
     path, name, said = _parts(spec)
-    source = _source(path)
+    source = read_file(path)
     module = _module(path, source, _checked_digest(path, source, said))
     found = getattr(module, name, None)
     if found is None:
@@ -65,15 +66,6 @@ def _parts(spec: str) -> tuple[Path, str, str]:
     if not name.isidentifier():
         raise BadInput(f"{spec!r} names no class: write path/to/file.py:Class")
     return Path(file).expanduser().resolve(), name, digest
-
-
-def _source(path: Path) -> bytes:
-    if not path.is_file():
-        raise BadInput(f"{path} is no regular file" if path.exists() else f"no such file: {path}")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path} can't be read: {error.strerror}") from None
 
 
 def _checked_digest(path: Path, source: bytes, said: str) -> str:

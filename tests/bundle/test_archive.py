@@ -153,7 +153,8 @@ def test_a_table_that_would_fill_memory_is_refused(bundles, members, pack):
     content = members(bundles["run"])
     name = next(name for name in content if name.endswith("events.parquet"))
     out = io.BytesIO()
-    pl.DataFrame({"t_ns": pl.repeat(0, 3_000_000, dtype=pl.Int64, eager=True)}).write_parquet(out)
+    frame = pl.DataFrame({"t_ns": pl.repeat(0, 3_000_000, dtype=pl.Int64, eager=True)})
+    frame.write_parquet(out, metadata={"events_version": "2"})
     content[name] = out.getvalue()
     with pytest.raises(BadInput, match="claims 3,000,000 rows"):
         check_bundle(pack(content))

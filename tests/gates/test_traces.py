@@ -1,3 +1,4 @@
+import polars as pl
 import pytest
 
 from workbench.errors import BadInput, UnmetPrerequisite
@@ -55,11 +56,14 @@ def test_another_store_makes_another_recording(recorded, tmp_path):
 
 
 def test_a_named_file_is_taken_as_it_is(tmp_path):
-    (tmp_path / "routes.parquet").write_text("x")
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "routes.parquet")
     source = TraceSource(file=str(tmp_path / "routes.parquet"), recording=TraceConfig())
     source.prepare()
     assert source.obtain(tmp_path / "runs") == tmp_path / "routes.parquet"
     assert list(source.inputs()) == ["trace"]
+    (tmp_path / "routes.parquet").write_text("x")
+    with pytest.raises(BadInput, match="not a readable parquet file"):
+        source.inputs()
     with pytest.raises(BadInput, match="trace=nowhere: no such file"):
         TraceSource(file="nowhere", recording=TraceConfig()).inputs()
 

@@ -3,6 +3,7 @@
 import shlex
 import traceback
 
+import numpy as np
 import pytest
 
 from tests.hostile.commands import Ended
@@ -28,3 +29,9 @@ def end(capsys, monkeypatch):
         return Ended(status, said.out, said.err)
 
     return run
+
+
+@pytest.fixture
+def routes_small():
+    """Routes of 2 requests, 3 tokens, 2 layers, top-2 of 4 experts."""
+    return np.random.default_rng(0).permuted(np.tile(np.arange(4), (2, 3, 2, 1)), axis=-1)[..., :2]

@@ -84,8 +84,8 @@ def test_traces_that_can_not_be_used_are_refused_in_one_line(shape, tmp_path):
         assert str(path) in str(refused.value)
         return str(refused.value)
 
-    assert "not a readable parquet file" in refusal(tmp_path / "none.parquet")
+    assert "no such file" in refusal(tmp_path / "none.parquet")
     write_routes(FRAME, tmp_path / "other.parquet", num_layers=2, num_experts=32, top_k=3)
     assert "routes of another model" in refusal(tmp_path / "other.parquet")
     write_routes(FRAME[1:], tmp_path / "broken.parquet", num_layers=2, num_experts=16, top_k=3)
-    assert "once per token" in refusal(tmp_path / "broken.parquet")
+    assert "has 1 rows for 1 of 2 layers" in refusal(tmp_path / "broken.parquet")

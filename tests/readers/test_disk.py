@@ -79,5 +79,5 @@ def test_a_bad_envelope_is_refused(tmp_path, content):
     path.write_text(content)
     with pytest.raises(BadInput):
         Envelope.from_json(path)
-    with pytest.raises(BadInput, match="no such envelope"):
+    with pytest.raises(BadInput, match="no such file"):
         Envelope.from_json(tmp_path / "nothing.json")

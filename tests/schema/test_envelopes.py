@@ -23,7 +23,7 @@ def test_any_other_name_is_refused_with_those_that_there_are(name):
 
 
 def test_a_path_needs_a_file_that_is_an_envelope(tmp_path):
-    with pytest.raises(BadInput, match="no such envelope"):
+    with pytest.raises(BadInput, match="no such file"):
         load_envelope(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(BadInput, match="is not JSON"):

@@ -69,8 +69,8 @@ def test_optional_columns_are_kept(tmp_path):
         (changed(0, position=2**31), "row 1: position lies outside"),
         (changed(5, ids=[1, 2]), "row 6: ids does not name 3 experts"),
         (changed(5, ids=[1, 2, 2]), "row 6: ids names an expert twice"),
-        (changed(7, ids=[1, 2, 8]), "row 8: an id lies outside 0..7"),
-        (changed(7, ids=[1, 2, -1]), "row 8: an id lies outside 0..7"),
+        (changed(7, ids=[1, 2, 8]), "row 8: an expert id is outside 0..7"),
+        (changed(7, ids=[1, 2, -1]), "row 8: an expert id is outside 0..7"),
         (changed(7, ids=[1, 2, None]), "row 8: ids contains a null"),
         (changed(1, ids=None), "row 2: ids is missing"),
         (changed(1, request=None), "row 2: request is missing"),
@@ -93,18 +93,26 @@ def test_flaws_are_named_with_their_place(tmp_path, content, message):
 
 
 def test_files_that_are_no_traces_are_refused(tmp_path):
-    with pytest.raises(BadInput, match="no such route trace"):
+    with pytest.raises(BadInput, match="no such file"):
         import_routes(tmp_path / "none.jsonl", **GEOMETRY)
     with pytest.raises(BadInput, match=r"is a .parquet or .jsonl file"):
         import_routes(tmp_path / "trace.csv", **GEOMETRY)
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 but no more")
-    with pytest.raises(BadInput, match="not readable as parquet"):
+    with pytest.raises(BadInput, match="not a readable parquet file"):
         import_routes(tmp_path / "broken.parquet", **GEOMETRY)
     (tmp_path / "broken.jsonl").write_text('{"request": 1,\n')
-    with pytest.raises(BadInput, match="not readable as jsonl"):
+    with pytest.raises(BadInput, match="not a readable JSON Lines file"):
         import_routes(tmp_path / "broken.jsonl", **GEOMETRY)
     pl.DataFrame(schema={"request": pl.Int64, "position": pl.Int64, "layer": pl.Int64, "ids": pl.List(pl.Int64)}).write_parquet(
         tmp_path / "empty.parquet"
     )
     with pytest.raises(BadInput, match="the trace is empty"):
         import_routes(tmp_path / "empty.parquet", **GEOMETRY)
+
+
+def test_columns_that_begin_late_are_kept(tmp_path):
+    """Types and columns follow from all rows, not from the first hundred."""
+    many = [row | {"request": 0, "position": 2 * n + row["position"]} for n in range(80) for row in rows() if row["request"] == 0]
+    late = [row | ({"phase": "decode", "weights": [0.5, 0.3, 0.2]} if n >= 150 else {}) for n, row in enumerate(many)]
+    with pytest.raises(BadInput, match=r"row 1: phase is missing \(150 of 320 rows\)"):
+        import_routes(write(tmp_path, late), **GEOMETRY)

@@ -205,7 +205,7 @@ def test_stage_times_come_from_an_attribution_run_or_a_file(tmp_path):
     assert StageTimes.from_json(tmp_path / "stages.json") == stages
     with pytest.raises(BadInput, match="run y has no stage times"):
         StageTimes.from_attribution(pl.DataFrame(schema=EVENT_SCHEMA), "run y")
-    with pytest.raises(BadInput, match="no such file of stage times"):
+    with pytest.raises(BadInput, match="no such file"):
         StageTimes.from_json(tmp_path / "none.json")
 
 

@@ -5,12 +5,14 @@ with harmless names whose whole content is within the archive.
 """
 
 import io
+import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from workbench.errors import BadInput
+from workbench.files import open_regular
 
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 _CHUNK_BYTES = 1 << 20
@@ -21,12 +23,16 @@ MAX_NAME_BYTES = 255
 def write_archive(path: Path, first: tuple[str, bytes], files: Iterable[tuple[str, Path]]) -> None:
     """Writes `first` (name, content), then `files` (name, source), atomically; times, owners and modes are left out."""
     part = path.with_name(path.name + ".part")
-    with tarfile.open(part, "w", format=tarfile.USTAR_FORMAT) as archive:
-        archive.addfile(_header(first[0], len(first[1])), io.BytesIO(first[1]))
-        for name, source in files:
-            with source.open("rb") as content:
-                archive.addfile(_header(name, source.stat().st_size), content)
-    part.replace(path)
+    try:
+        with tarfile.open(part, "w", format=tarfile.USTAR_FORMAT) as archive:
+            archive.addfile(_header(first[0], len(first[1])), io.BytesIO(first[1]))
+            for name, source in files:
+                with os.fdopen(open_regular(source), "rb") as content:
+                    archive.addfile(_header(name, os.fstat(content.fileno()).st_size), content)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:
@@ -39,8 +45,8 @@ def unpack_archive(path: Path, folder: Path) -> list[str]:
     """Unpacks into the empty `folder` and returns the names in order. Raises BadInput on anything but an archive as above."""
     names: list[str] = []
     try:
-        size = path.stat().st_size
-        with path.open("rb") as archive:
+        with os.fdopen(open_regular(path), "rb") as archive:
+            size = os.fstat(archive.fileno()).st_size
             for header in _headers(archive, size, path):
                 _copy(archive, header.size, folder / _checked(header.name, path))
                 names.append(header.name)
@@ -55,7 +61,9 @@ def _headers(archive: BinaryIO, size: int, path: Path) -> Iterator[tarfile.TarIn
         place = archive.tell()
         block = archive.read(_BLOCK_BYTES)
         if block == bytes(_BLOCK_BYTES):
-            if archive.read().strip(b"\0"):
+            # tar pads to 10 KiB; a sparse file may claim terabytes of zeros
+            rest = archive.read(_CHUNK_BYTES + 1)
+            if rest.strip(b"\0") or len(rest) > _CHUNK_BYTES:
                 raise BadInput(f"{path}: there are bytes after its end")
             return
         try:

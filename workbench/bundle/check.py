@@ -15,12 +15,13 @@ from workbench.bundle.archive import unpack_archive
 from workbench.bundle.checks import Check, State, failed, not_checked, ok
 from workbench.bundle.gate_checks import check_gate
 from workbench.bundle.make import EVENTS, INPUTS, RUN, needs_of
-from workbench.bundle.manifest import BUNDLE_VERSION, MANIFEST, BundleManifest, differences, file_entry, read_table, table_entry
+from workbench.bundle.manifest import BUNDLE_VERSION, MANIFEST, BundleManifest, differences, file_entry, table_entry
 from workbench.bundle.run_checks import check_config, check_run
 from workbench.bundle.series_checks import check_series
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.paths import store_folder
 from workbench.schema import Result, RunFolder
+from workbench.schema.parquet import read_parquet
 from workbench.stores.manifest import read_manifest
 
 __all__ = ["Check", "State", "check_bundle"]
@@ -94,7 +95,7 @@ def _check_files(folder: Path, manifest: BundleManifest, names: list[str]) -> It
     for name in wrong:
         yield failed(name, _where(folder / name, manifest, name))
     for name in sorted(held - set(wrong)):
-        if name.endswith(f"/{EVENTS}") and table_entry(read_table(folder / name)) != manifest.tables.get(name):
+        if name.endswith(f"/{EVENTS}") and table_entry(read_parquet(folder / name)) != manifest.tables.get(name):
             yield failed(name, "its values are not those that the manifest lists")
     if not wrong and held == manifest.files.keys():
         yield ok("files", f"SHA-256 of {len(held)} files; content digest {manifest.content_digest}")
@@ -112,7 +113,7 @@ def _where(path: Path, manifest: BundleManifest, name: str) -> str:
     if name not in manifest.tables:
         return "its SHA-256 is not the manifest's"
     try:
-        place = differences(manifest.tables[name], table_entry(read_table(path)))
+        place = differences(manifest.tables[name], table_entry(read_parquet(path)))
     except BadInput as error:
         place = str(error)
     return f"its SHA-256 is not the manifest's: {place}"

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bundle.checks import Check, failed, not_checked, ok
-from workbench.bundle.manifest import BundleManifest, check_rows, read_table
+from workbench.bundle.manifest import BundleManifest
 from workbench.bundle.run_checks import first_difference
 from workbench.schema import Criterion, Result, RunFolder, Verdict, decide, read_routes
+from workbench.schema.parquet import read_parquet
 
 _MAX_RESAMPLES = 100_000
 
@@ -50,7 +51,6 @@ def _check_locality(folder: RunFolder, result: Result, trace: Path) -> Iterator[
     if config.resamples > _MAX_RESAMPLES:
         yield not_checked("clauses", f"{config.resamples:,} resamples would take too long")
         return
-    check_rows(trace)
     frame, shape = read_routes(trace)
     routes = routes_of(frame, num_experts=shape["num_experts"])
     measures = measure(routes, config, profile_geometry(config.profile).record_bytes)
@@ -70,7 +70,7 @@ def _check_overlap(folder: RunFolder, verdict: Verdict) -> Iterator[Check]:
     from workbench.gates.c_overlap.verdict import TABLES, Measures, criteria_of
 
     config = OverlapConfig.from_toml(folder.path / "config.toml")
-    tables = {name: read_table(folder.artifacts / "tables" / f"{name}.parquet") for name in TABLES}
+    tables = {name: read_parquet(folder.artifacts / "tables" / f"{name}.parquet") for name in TABLES}
     if other := [name for name, schema in TABLES.items() if dict(tables[name].schema) != schema]:
         yield failed("clauses", f"{other[0]}.parquet has other columns than this workbench's")
         return

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from workbench import __version__
 from workbench.bundle.archive import write_archive
-from workbench.bundle.manifest import MANIFEST, BundleManifest, file_entry, read_table, table_entry
+from workbench.bundle.manifest import MANIFEST, BundleManifest, file_entry, table_entry
 from workbench.errors import BadInput
-from workbench.schema import Result, RunFolder, Status
+from workbench.files import check_output
+from workbench.schema import Result, RunFolder, Status, read_routes
+from workbench.schema.parquet import read_parquet
 
 SUFFIX = ".bundle.tar"
 RUN = "run"
@@ -19,6 +21,7 @@ EVENTS = "events.parquet"
 
 def make_bundle(folder: RunFolder, out: Path) -> BundleManifest:
     """Writes the bundle to `out` (a file) and returns its manifest. Raises BadInput on a run that has not finished."""
+    check_output(out)
     result = folder.result
     if result is None or folder.status is not Status.FINISHED:
         raise BadInput(f"{folder.path} is {folder.status.value}: only a finished run can be bundled")
@@ -26,7 +29,7 @@ def make_bundle(folder: RunFolder, out: Path) -> BundleManifest:
     inputs, left_out = _inputs(result)
     files |= inputs
     entries = {name: file_entry(path) for name, path in files.items()}
-    tables = {name: table_entry(read_table(path)) for name, path in files.items() if path.name == EVENTS}
+    tables = {name: table_entry(read_parquet(path)) for name, path in files.items() if path.name == EVENTS}
     manifest = BundleManifest(
         kind=result.kind,
         run_id=result.run_id,
@@ -53,7 +56,11 @@ def _inputs(result: Result) -> tuple[dict[str, Path], tuple[str, ...]]:
     if trace is None:
         return {}, ()
     path = Path(trace)
-    return ({f"{INPUTS}/{path.name}": path}, ()) if path.is_file() else ({}, (f"route trace {trace}",))
+    if not path.is_file():
+        return {}, (f"route trace {trace}",)
+    # tags are text that anybody may have written: only a route trace goes into the bundle
+    read_routes(path)
+    return {f"{INPUTS}/{path.name}": path}, ()
 
 
 def needs_of(folder: RunFolder, result: Result) -> dict[str, str]:

@@ -11,14 +11,10 @@ from typing import Any
 import polars as pl
 
 from workbench.config import Config
-from workbench.errors import BadInput
 
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
 BLOCK_ROWS = 64
-MAX_ROWS = 50_000_000
-_ROWS_PER_BYTE = 4
-"""Most rows per byte of a parquet file: real events take more than a quarter of a byte; other files are meant to fill memory."""
 
 
 class FileEntry(Config):
@@ -93,19 +89,3 @@ def differences(said: TableEntry, found: TableEntry) -> str:
         return "its values are the same, only the file was written anew"
     spans = [f"{i * BLOCK_ROWS} to {(i + 1) * BLOCK_ROWS - 1}" for i in rows[:3]] + ["more"] * (len(rows) > 3)
     return f"column {', '.join(columns)}, rows {', '.join(spans)}"
-
-
-def read_table(path: Path) -> pl.DataFrame:
-    """A parquet file of a bundle. Raises BadInput as `check_rows` does."""
-    check_rows(path)
-    return pl.read_parquet(path)
-
-
-def check_rows(path: Path) -> None:
-    """Raises BadInput on a parquet file that can't be read or claims more rows than its bytes can hold."""
-    try:
-        count = pl.scan_parquet(path).select(pl.len()).collect().item()
-        if count > min(MAX_ROWS, _ROWS_PER_BYTE * path.stat().st_size):
-            raise BadInput(f"{path.name} claims {count:,} rows in {path.stat().st_size:,} bytes: refused")
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise BadInput(f"{path.name} is not a readable parquet file ({str(error).splitlines()[0]})") from None

@@ -13,7 +13,6 @@ from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.token_bound import token_bound
 from workbench.bundle.checks import Check, failed, not_checked, ok
 from workbench.bundle.make import EVENTS
-from workbench.bundle.manifest import check_rows
 from workbench.bundle.version_1 import as_version_1_counted, digest_as_written
 from workbench.config import Config
 from workbench.errors import BadInput
@@ -46,7 +45,6 @@ def check_run(what: str, folder: RunFolder, result: Result) -> Iterator[Check]:
     if result.kind not in _EVENT_KINDS:
         return
     path = folder.path / EVENTS
-    check_rows(path)
     events = read_events(path)
     counted = as_version_1_counted(events) if events_version(path) == "1" else events
     yield from _check_metrics(what, events, counted, result)

@@ -10,6 +10,7 @@ from workbench.cli.output import print_json, print_table
 from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
+from workbench.files import check_output
 from workbench.paths import home, runs_folder
 from workbench.schema import RunFolder, list_runs
 
@@ -133,8 +134,8 @@ def report(*, out: Path | None = None, profile: str = "mini") -> None:
     from workbench.doctor import unproven
     from workbench.report.page import write_report
 
-    claims = unproven(home() / "tests")
-    print(write_report(runs_folder(), out or runs_folder() / "report.html", profile=profile, claims=claims))
+    target = check_output(out or runs_folder() / "report.html")
+    print(write_report(runs_folder(), target, profile=profile, claims=unproven(home() / "tests")))
 
 
 def bundle(run: str, *, out: Path | None = None) -> None:

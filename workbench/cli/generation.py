@@ -10,6 +10,7 @@ from workbench.cli.output import print_json, print_table
 from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
+from workbench.files import read_text
 from workbench.paths import runs_folder
 from workbench.schema import METRICS, Result
 from workbench.units import GB, format_bytes, parse_bytes
@@ -130,17 +131,10 @@ def _prompts(prompt: str | None, prompt_file: Path | None, turns: Path | None) -
     if prompt is not None:
         return [prompt]
     if prompt_file is not None:
-        return [_read(prompt_file)]
+        return [read_text(prompt_file)]
     if turns is not None:
-        return [line for line in _read(turns).splitlines() if line.strip()]
+        return [line for line in read_text(turns).splitlines() if line.strip()]
     return None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} can't be read as text: {error}") from None
 
 
 def _print_metrics(result: Result) -> None:

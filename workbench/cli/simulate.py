@@ -9,8 +9,10 @@ from workbench.cli.groups import command_group
 from workbench.cli.output import print_json, print_table
 from workbench.cli.simulated import Settings, rounded, show
 from workbench.cli.track import file_results
+from workbench.files import check_output
 from workbench.paths import runs_folder
 from workbench.schema import write_routes
+from workbench.schema.routes import check_geometry
 
 
 def register(app: App) -> None:
@@ -93,8 +95,10 @@ def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = (
     from workbench.experiments.simulation import RoutesConfig, load_routes
 
     config = RoutesConfig.build({"source": source}, settings)
-    made = load_routes(config)
+    check_geometry(out, num_layers=config.layers, num_experts=config.experts, top_k=config.top_k)
     out.parent.mkdir(parents=True, exist_ok=True)
+    check_output(out)
+    made = load_routes(config)
     write_routes(made.frame, out, num_layers=made.num_layers, num_experts=made.num_experts, top_k=config.top_k)
     print(out)
 
@@ -119,7 +123,8 @@ def import_trace(file: Path, *, layers: int, experts: int, top_k: int, out: Path
     """
     from workbench.simulate.importer import import_routes
 
-    frame = import_routes(file, num_layers=layers, num_experts=experts, top_k=top_k)
     out.parent.mkdir(parents=True, exist_ok=True)
+    check_output(out)
+    frame = import_routes(file, num_layers=layers, num_experts=experts, top_k=top_k)
     write_routes(frame, out, num_layers=layers, num_experts=experts, top_k=top_k)
     print(f"{out}: {frame['request'].n_unique()} requests, {frame.height // layers} tokens")

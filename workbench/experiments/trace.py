@@ -23,7 +23,7 @@ from workbench.runtime.sampling import Sampler, SamplingConfig
 from workbench.runtime.session import Session, generate
 from workbench.runtime.streamed import StreamedEngine
 from workbench.schema import Evidence, RunFolder
-from workbench.schema.parquet import write_parquet
+from workbench.schema.parquet import read_parquet, write_parquet
 
 _PARTS_NAME = "parts"
 
@@ -92,7 +92,7 @@ def trace_steps(
             advance(num_tokens)
             yield folder
         engine.close()
-        frame = pl.concat([pl.read_parquet(path) for path in sorted(parts.iterdir())])
+        frame = pl.concat([read_parquet(path) for path in sorted(parts.iterdir())])
         write_model_routes(frame, folder, engine.model.geometry)
         shutil.rmtree(parts)
         made = {"requests": str(len(prompts)), "prompts": " ".join(prompt.id for prompt in prompts), "taken_over": str(taken)}

@@ -12,6 +12,7 @@ from workbench.gates.stage import Stage, file_digest, stage_of
 from workbench.geometry import FLASH_NEXT, Geometry, slice_config
 from workbench.paths import bundled_model, data_folder, store_folder
 from workbench.schema import RunFolder, Status, list_runs
+from workbench.schema.parquet import check_parquet
 from workbench.stores.manifest import MANIFEST_NAME
 
 _MAKE_STORE = {
@@ -37,7 +38,9 @@ class TraceSource:
     def inputs(self) -> Mapping[str, str]:
         """Digests of the files that a recording or an analysis would read, by name."""
         if self.file:
-            return {"trace": file_digest(_existing(self.file))}
+            # before its digest: a file that is no trace may be as long as it likes
+            check_parquet(_existing(self.file))
+            return {"trace": file_digest(Path(self.file))}
         store = store_folder(self.recording.profile) / MANIFEST_NAME
         return {
             "prompts": file_digest(data_folder() / "prompts" / "manifest.json"),

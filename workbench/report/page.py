@@ -10,10 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from workbench import __version__
+from workbench.files import write_atomically
 from workbench.gates import GATES, find_gate
 from workbench.gates.overview import criterion_row, overview_rows
 from workbench.markdown import format_cell
-from workbench.paths import write_atomically
 from workbench.report.figures import COLOURS, cohort_plot, token_bar
 from workbench.report.runs import Run, newest, read_runs
 from workbench.report.unproven import GATE_LETTERS, unproven

@@ -1,6 +1,5 @@
 """Envelopes: a disk's performance in the four figures that the disk model needs, measured by Gate A or from a named source."""
 
-import json
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
+from workbench.files import read_json_object
 from workbench.geometry import FLASH_NEXT, Geometry
 from workbench.paths import data_folder
 
@@ -94,13 +94,7 @@ class Envelope(Config):
     @classmethod
     def from_json(cls, path: Path) -> "Envelope":
         """Reads an envelope. Raises BadInput when the file is missing, is not JSON or has other fields."""
-        try:
-            values = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise BadInput(f"no such envelope: {path}") from None
-        except json.JSONDecodeError as error:
-            raise BadInput(f"{path} is not JSON: {error}") from None
-        return cls.build(values)
+        return cls.build(read_json_object(path))
 
 
 def slowed_name(name: str, times: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.schema.parquet import scan_parquet, write_parquet
+from workbench.schema.parquet import parquet_metadata, read_parquet, scan_parquet, write_parquet
 
 EVENTS_VERSION = 2
 
@@ -240,7 +240,7 @@ def chunk_folder(path: Path) -> Path:
 
 def events_version(path: Path) -> str | None:
     """The events version in the metadata of a parquet file; None: the metadata has none."""
-    return pl.read_parquet_metadata(path).get("events_version")
+    return parquet_metadata(path).get("events_version")
 
 
 def read_events(path: Path) -> pl.DataFrame:
@@ -255,7 +255,7 @@ def read_events(path: Path) -> pl.DataFrame:
     version = events_version(path)
     if version not in _SCHEMAS:
         raise BadInput(f"{path}: events version {version}, this workbench reads {' and '.join(_SCHEMAS)}")
-    frame = pl.read_parquet(path)
+    frame = read_parquet(path)
     if dict(frame.schema) != _SCHEMAS[version]:
         raise BadInput(f"{path}: columns differ from events version {version}")
     return frame if version == str(EVENTS_VERSION) else _from_version_1(frame)

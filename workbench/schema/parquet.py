@@ -1,14 +1,24 @@
-"""Writes parquet tables atomically."""
+"""Tables in files: read or refused in one line, written atomically. No other module calls the readers of polars."""
 
+import contextlib
 import errno
 import io
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from workbench.paths import write_atomically
+from workbench.errors import BadInput
+from workbench.files import check_output, open_regular, write_atomically
+from workbench.units import GIB
 
+MAX_ROWS = 50_000_000
+"""Most rows of a table that is read."""
+_FREE_ROWS, _ROWS_PER_BYTE = 1 << 16, 4
+"""Rows that a small file may claim, and further rows per byte: events take about 15 bytes each, repeated rows of routes 0.5."""
+MAX_JSON_LINES_BYTES = 4 * GIB
+"""Largest JSON Lines file that is read: 40 million rows of top-10 routes; convert a larger one to parquet."""
 _BATCH_ROWS = 1 << 15
 """Rows of a lazy table that are written together: more of them take more memory and make hardly smaller files."""
 
@@ -27,13 +37,55 @@ def write_parquet(frame: pl.DataFrame | pl.LazyFrame, path: Path, metadata: Mapp
 
 
 def _stream(frame: pl.LazyFrame, path: Path, metadata: dict[str, str]) -> None:
-    part = path.with_name(path.name + ".part")
+    part = check_output(path).with_name(path.name + ".part")
     try:
         frame.sink_parquet(part, metadata=metadata, row_group_size=_BATCH_ROWS)
         part.replace(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         part.unlink(missing_ok=True)
         raise OSError(getattr(error, "errno", None) or errno.EIO, str(error), str(path)) from None
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """The table of a parquet file. Raises BadInput unless it is a readable regular file with a plausible number of rows."""
+    check_parquet(path)
+    with _one_line(path):
+        return pl.read_parquet(path, glob=False)
+
+
+def parquet_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a parquet file. Raises BadInput as `check_parquet` does."""
+    with _one_line(path), os.fdopen(open_regular(path), "rb") as file:
+        return pl.read_parquet_metadata(file)
+
+
+def read_json_lines(path: Path) -> pl.DataFrame:
+    """The table of a JSON Lines file; columns and types follow from all of its rows. Raises BadInput on any other file."""
+    with _one_line(path, "JSON Lines"), os.fdopen(open_regular(path, MAX_JSON_LINES_BYTES), "rb") as file:
+        return pl.read_ndjson(file, infer_schema_length=None)
+
+
+def check_parquet(path: Path) -> None:
+    """Raises BadInput unless `path` is a parquet file that does not claim more rows than its bytes can hold."""
+    num_bytes = os.stat(path).st_size if path.is_file() else 0
+    parquet_metadata(path)
+    with _one_line(path):
+        num_rows = scan_parquet([path]).select(pl.len()).collect().item()
+    if num_rows > min(MAX_ROWS, _FREE_ROWS + _ROWS_PER_BYTE * num_bytes):
+        raise BadInput(f"{path} claims {num_rows:,} rows in {num_bytes:,} bytes: refused")
+
+
+@contextlib.contextmanager
+def _one_line(path: Path, kind: str = "parquet") -> Iterator[None]:
+    """Turns errors of polars into one line; PanicException, for some damaged pages, is no subclass of Exception."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise BadInput(f"{path} is not a readable {kind} file ({reason})") from None
 
 
 def scan_parquet(paths: Sequence[Path]) -> pl.LazyFrame:

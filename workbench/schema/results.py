@@ -22,8 +22,8 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
+from workbench.files import write_atomically
 from workbench.hardware import machine
-from workbench.paths import write_atomically
 from workbench.schema.events import EventLog, chunk_folder
 from workbench.schema.metrics import check_metric_names
 from workbench.schema.verdicts import Verdict

@@ -1,6 +1,5 @@
 """Compute times of a decoded token's stages, by which the twin advances its clock: from a run, a file, or a time per token."""
 
-import json
 from pathlib import Path
 
 import polars as pl
@@ -8,6 +7,7 @@ from pydantic import Field
 
 from workbench.config import Config
 from workbench.errors import BadInput
+from workbench.files import read_json_object
 from workbench.units import NS_PER_MS, NS_PER_US
 
 _PRE_ROUTER = ("ple", "gdn", "qsa", "router")
@@ -94,9 +94,4 @@ class StageTimes(Config):
     @staticmethod
     def from_json(path: Path) -> "StageTimes":
         """Reads stage times from a file. Raises BadInput when the file is missing, is not JSON or has invalid fields."""
-        try:
-            return StageTimes.build(json.loads(path.read_text()))
-        except FileNotFoundError:
-            raise BadInput(f"no such file of stage times: {path}") from None
-        except json.JSONDecodeError as error:
-            raise BadInput(f"{path} is not JSON: {error}") from None
+        return StageTimes.build(read_json_object(path))

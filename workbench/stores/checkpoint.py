@@ -7,7 +7,6 @@ checkpoint see the same values. The n-gram table may be whole or split into shar
 
 import copy
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInput
+from workbench.files import read_json_object
 from workbench.geometry import DOWN, GATE, Codec, Geometry
 from workbench.stores.codecs import float32_to_bf16
 from workbench.stores.manifest import SourceIdentity
@@ -40,7 +40,7 @@ class Checkpoint:
         """
         self.folder = Path(folder)
         self.geometry = Geometry.from_folder(self.folder)
-        self.config: dict[str, Any] = json.loads((self.folder / "config.json").read_text())
+        self.config: dict[str, Any] = read_json_object(self.folder / "config.json")
         self.files = [SafetensorsFile(path) for path in _shard_paths(self.folder)]
         self._identity: SourceIdentity | None = None
         self._where: dict[str, tuple[SafetensorsFile, str]] = {}
@@ -268,8 +268,8 @@ def _shard_paths(folder: Path) -> list[Path]:
             raise BadInput(f"no *.safetensors in {folder}: not a checkpoint folder")
         return paths
     try:
-        names = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        names = set(read_json_object(index)["weight_map"].values())
+    except (KeyError, TypeError, AttributeError):
         raise BadInput(f"{index}: not a safetensors index (copy it again)") from None
     if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
         raise BadInput(f"{index}: shard {bad[0]!r} is not a plain file name")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInput
-from workbench.paths import cache_folder, write_atomically
+from workbench.files import write_atomically
+from workbench.paths import cache_folder
 from workbench.progress import progress
 from workbench.stores.folder import Store, check_digest
 from workbench.stores.manifest import RESIDENT_NAME

@@ -1,0 +1,103 @@
+"""Files that people name: read whole or refused in one line, written whole or not at all."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInput
+from workbench.units import MIB, format_bytes
+
+MAX_TEXT_BYTES = 64 * MIB
+"""Largest text or JSON file that is read: far above any configuration, prompt, index or result."""
+
+
+def open_regular(path: Path, max_bytes: int | None = None) -> int:
+    """Descriptor of a file opened for reading. Raises BadInput unless it is a readable regular file of at most `max_bytes`.
+
+    A pipe or a device is refused without blocking on it.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise BadInput(f"no such file: {path}") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    status = os.fstat(file)
+    problem = ""
+    if not stat.S_ISREG(status.st_mode):
+        problem = "is no regular file"
+    elif max_bytes is not None and status.st_size > max_bytes:
+        problem = f"has {format_bytes(status.st_size)}, more than the {format_bytes(max_bytes)} that are read"
+    if problem:
+        os.close(file)
+        raise BadInput(f"{path} {problem}")
+    return file
+
+
+def read_file(path: Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """Content of a regular file of at most `max_bytes`. Raises BadInput on any other."""
+    with os.fdopen(open_regular(path, max_bytes), "rb") as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise BadInput(f"{path} can't be read: {error.strerror}") from None
+
+
+def read_text(path: Path) -> str:
+    """Text of a UTF-8 file. Raises BadInput as `read_file` does, and on other encodings."""
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+
+
+def read_json(path: Path) -> Any:
+    """Content of a JSON file. Raises BadInput as `read_text` does, and on anything but JSON."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not JSON: {str(error)[:200] or 'nested too deeply'}") from None
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Content of a file that holds one JSON object. Raises BadInput as `read_json` does, and on other JSON."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: a JSON object is expected")
+    return content
+
+
+def check_output(path: Path) -> Path:
+    """`path`, where a file may be written. Raises BadInput where a folder, link, pipe or device is, or no folder to write in."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise BadInput(f"can't write {path}: there is no folder {path.parent}") from None
+        return path
+    except (OSError, ValueError) as error:
+        raise BadInput(f"can't write {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(mode):
+        raise BadInput(f"can't write {path}: a folder, link, pipe or device is there; name a file")
+    return path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a whole file or, on a full disk, an interrupt or a kill, leaves the earlier file. Raises OSError naming the file.
+
+    Raises BadInput where `check_output` does.
+    """
+    check_output(path)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
