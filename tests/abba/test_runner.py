@@ -139,7 +139,7 @@ def test_a_competitor_is_seen_by_the_real_watchdog(tmp_path, configure):
         busy.kill()
         busy.wait()
     assert Code.COMPETITOR in {reason.code for reason in cohort.reasons}
-    assert all(arm.watch.other_cores > 0.3 for arm in cohort.arms)
+    assert all(arm.watch.other_cores > 0.1 for arm in cohort.arms)
     assert any("python" in arm.watch.busiest for arm in cohort.arms)
 
 

@@ -4,13 +4,9 @@
 can't be paired with its earlier arms.
 """
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
 import tomli_w
 
@@ -23,6 +19,7 @@ from workbench.abba.watch import Watch
 from workbench.config import with_settings
 from workbench.errors import BadInput
 from workbench.hardware import machine
+from workbench.interrupts import sigterm_as_interrupt
 from workbench.progress import progress
 from workbench.schema import RunFolder, Status
 from workbench.schema.results import write_json
@@ -87,7 +84,7 @@ class _Runner:
         self._arm_s: list[float] = []
 
     def run(self) -> RunFolder:
-        with self._folder, _sigterm_as_interrupt(), progress("cohorts", self._config.cohorts) as advance:
+        with self._folder, sigterm_as_interrupt(), progress("cohorts", self._config.cohorts) as advance:
             advance(sum(cohort.valid for cohort in self._cohorts))
             try:
                 while not self._finished():
@@ -191,20 +188,3 @@ def _log_arms(folder: RunFolder, cohorts: Sequence[CohortRecord]) -> None:
         for arm in cohort.arms:
             name = f"c{cohort.number:02d}-{arm.name}"
             folder.events.add(arm.started_ns, "mark", name=name, value=arm.value, duration_ns=int(arm.duration_s * 1e9))
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, as Ctrl-C does; only the main thread can set a signal handler."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

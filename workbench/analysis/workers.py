@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
@@ -22,15 +23,30 @@ def completed(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers
         return
     # spawn, not fork: a fork would copy this process's locks as its other threads hold them
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_the_parent) as pool:
         futures = {pool.submit(work, *job): index for index, job in enumerate(jobs)}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except KeyboardInterrupt:
+            # running jobs may take minutes, and nothing waits for their results
+            for child in multiprocessing.active_children():
+                child.kill()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _follow_the_parent() -> None:
+    """Leaves interrupts to the parent process, and ends this process when the parent has ended, however it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

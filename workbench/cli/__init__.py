@@ -7,6 +7,7 @@ from cyclopts import App, CycloptsError
 
 from workbench import __version__
 from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.interrupts import sigterm_as_interrupt
 
 app = App(
     name="workbench",
@@ -20,13 +21,26 @@ app = App(
 def main() -> None:
     """Entry point: registers the commands, runs one, turns errors into one line and an exit status."""
     words = sys.argv[1:]
-    try:
-        from workbench.cli import commands
+    _open_standard_streams()
+    with sigterm_as_interrupt():
+        try:
+            from workbench.cli import commands
 
-        commands.register(app, words[0] if words else None)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(run(words))
+            commands.register(app, words[0] if words else None)
+            status = run(words)
+        except KeyboardInterrupt:
+            # while it starts there is nothing to tell
+            status = 130
+    sys.exit(status)
+
+
+def _open_standard_streams() -> None:
+    """Gives closed standard streams to the null device: MLX can't read a file whose descriptor is 0."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def run(tokens: list[str]) -> int:
