@@ -21,6 +21,7 @@ from workbench.hardware import free_disk_bytes, huge_page_bytes
 from workbench.prompts import load_prompts
 from workbench.readers.files import FileTable, aligned_buffer
 from workbench.schema import Status, list_runs
+from workbench.schema.results import damaged_runs
 from workbench.stores import open_store
 from workbench.tracking.store import Store
 from workbench.units import GIB, MIB, PAGE_BYTES, format_bytes
@@ -235,6 +236,9 @@ def _mlflow() -> tuple[Level, str, str]:
 
 
 def _runs() -> tuple[Level, str, str]:
+    if damaged := damaged_runs(paths.runs_folder()):
+        folder, reason = damaged[0]
+        return Level.WARN, f"{len(damaged)} damaged folders are skipped, the first {folder} ({reason})", f"rm -r {folder}"
     by_status: dict[Status, list[Path]] = {status: [] for status in Status}
     for run in list_runs(paths.runs_folder()):
         by_status[run.status].append(run.path)

@@ -118,8 +118,8 @@ def test_a_damaged_run_is_named_and_harms_no_other(results, make):
     (older.path / "result.json").write_text('{"version": 99}')
     (lost.path / "events.parquet").unlink()
     text = Page(render(results)).text
-    assert f"generate/{damaged.path.name} failed its result can't be read" in text
-    assert f"generate/{older.path.name} failed its result can't be read" in text
+    assert f"generate/{damaged.path.name} failed it can't be read" in text
+    assert f"generate/{older.path.name} failed it can't be read" in text
     assert "routes repeat" in text
 
 

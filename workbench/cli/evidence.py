@@ -1,5 +1,6 @@
 """`workbench abba`, `verdicts`, `report`, `bundle` and `check`: comparisons, conclusions, and bundles that others can check."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -190,13 +191,19 @@ def check(file: Path, *, json: bool = False) -> int:
 
 def find_run(name: str, kind: str | None = None) -> RunFolder:
     """The result folder with this path, `<kind>/<id>`, id, or beginning of an id. Raises BadInput unless it is exactly one."""
-    if (Path(name) / "environment.json").exists():
-        return RunFolder(Path(name))
+    if os.path.lexists(Path(name) / "environment.json"):
+        return _sound(RunFolder(Path(name)))
     found = [f for f in list_runs(runs_folder(), kind) if f.path.name.startswith(name) or _place(f) == name]
     if len(found) != 1:
         several = f"; {len(found)} runs match" if found else ""
         raise BadInput(f"no such run in {runs_folder()}: {name!r}{several} (workbench verdicts lists those with a verdict)")
     return found[0]
+
+
+def _sound(folder: RunFolder) -> RunFolder:
+    if damage := folder.damage:
+        raise BadInput(f"a damaged run folder: {damage}")
+    return folder
 
 
 def _place(folder: RunFolder) -> str:

@@ -70,7 +70,7 @@ def render(root: Path, *, profile: str = "mini", claims: Sequence[str] = ()) -> 
 
 
 def _machines(runs: Sequence[Run]) -> list[str]:
-    seen = {run.about["machine"]["digest"]: run.about["machine"] for run in runs}
+    seen = {run.about["machine"]["digest"]: run.about["machine"] for run in runs if not run.problem}
     return [f"{m['cpu']}, {m['num_cores']} cores, {m['memory_bytes'] / 1e9:.0f} GB, {m['system']}" for m in seen.values()]
 
 
@@ -144,7 +144,7 @@ def _findings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _evidence(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Number of runs by kind and evidence."""
-    counts = Counter((run.about["kind"], run.about["evidence"]) for run in runs)
+    counts = Counter((run.about["kind"], run.about["evidence"]) for run in runs if not run.problem)
     kinds = sorted({kind for kind, _ in counts})
     return [{"kind": kind, **{e.value: counts.get((kind, e.value)) for e in Evidence}} for kind in kinds]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.schema import Result, RunFolder, Status, list_runs
+from workbench.schema.results import damaged_runs
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Run:
     result: Result | None
     """Content of `result.json`; None while there is none."""
     problem: str = ""
-    """Reason why `result.json` can't be read."""
+    """Reason why the folder can't be read."""
 
     @cached_property
     def status(self) -> Status:
@@ -45,19 +46,14 @@ class Run:
 
 
 def read_runs(root: Path) -> list[Run]:
-    """All runs, oldest first; arms of a comparison belong to it and are not among them. A damaged one harms no other."""
-    return [run for folder in list_runs(root) if (run := _read(folder))]
+    """All runs, damaged ones first, then oldest first; arms of a comparison belong to it and are not among them."""
+    sound = [Run(folder, folder.environment, folder.result) for folder in list_runs(root)]
+    return [*(_damaged(path, reason) for path, reason in damaged_runs(root)), *sound]
 
 
-def _read(folder: RunFolder) -> Run | None:
-    try:
-        about = folder.environment
-    except ValueError:
-        return None
-    try:
-        return Run(folder, about, folder.result)
-    except (ValueError, OSError) as error:
-        return Run(folder, about, None, problem=f"its result can't be read: {str(error).splitlines()[0]}")
+def _damaged(path: Path, reason: str) -> Run:
+    about = {"kind": path.parent.name, "run_id": path.name, "profile": "", "evidence": "", "started_unix_s": 0.0, "tags": {}}
+    return Run(RunFolder(path), about, None, problem=f"it can't be read: {reason}")
 
 
 def newest(runs: Sequence[Run], kind: str) -> list[Run]:

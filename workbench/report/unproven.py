@@ -18,7 +18,7 @@ def unproven(runs: Sequence[Run], verdicts: Sequence[VerdictEntry], claims: Sequ
 
 
 def _hardware(runs: Sequence[Run]) -> Iterator[str]:
-    machines = [run.about["machine"] for run in runs]
+    machines = [run.about["machine"] for run in runs if not run.problem]
     apple = [m for m in machines if m["system"] == "Darwin" and m["architecture"] == "arm64"]
     if not apple:
         yield _NO_APPLE

@@ -12,18 +12,19 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
-from pydantic import Field
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from workbench.config import Config
+from workbench.config import Config, read_toml
 from workbench.errors import BadInput
-from workbench.files import write_atomically
+from workbench.files import read_json_object, write_atomically
 from workbench.hardware import machine
+from workbench.progress import say
 from workbench.schema.events import EventLog, chunk_folder
 from workbench.schema.metrics import check_metric_names
 from workbench.schema.verdicts import Verdict
@@ -35,6 +36,10 @@ ARM_VARIABLE = "WORKBENCH_ARM"
 While it is set, nothing is filed in MLflow.
 """
 _START_TOLERANCE_S = 5.0
+_CLOCK_TOLERANCE_S = 3600.0
+"""Lead of a run's date over this machine's clock from which the run counts as dated in the future."""
+_SAID: set[str] = set()
+"""Lines of `list_runs` that this process has printed."""
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors")
 
 
@@ -133,6 +138,34 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
+class _Start(BaseModel):
+    """Fields of `environment.json` that every reader relies on; others may be there."""
+
+    kind: str
+    run_id: str
+    profile: str
+    evidence: Evidence
+    config_digest: str
+    started_unix_s: FiniteFloat
+    tags: dict[str, str]
+    command: list[str]
+    commit: str
+    dirty: bool
+    machine: dict[str, Any]
+    pid: int
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _validate(model: type[_Model], content: dict[str, Any], path: Path) -> _Model:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(f"{path}: {'.'.join(str(part) for part in first['loc'])[:80]}: {first['msg']}") from None
+
+
 class RunFolder:
     """One run on disk. Use as a context manager: an exception marks the run failed, Ctrl-C interrupted."""
 
@@ -180,19 +213,32 @@ class RunFolder:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Content of `environment.json`."""
-        return json.loads((self.path / "environment.json").read_text())
+        """Content of `environment.json`. Raises BadInput when it is damaged."""
+        path = self.path / "environment.json"
+        content = read_json_object(path)
+        _validate(_Start, content, path)
+        return content
 
     @property
     def result(self) -> Result | None:
-        """Content of `result.json`, or None while there is none. Raises BadInput on another schema version."""
+        """Content of `result.json`, or None while there is none. Raises BadInput when it is damaged or of another version."""
         path = self.path / "result.json"
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
-        content = json.loads(path.read_text())
+        content = read_json_object(path)
         if content.get("version") != RESULT_VERSION:
-            raise BadInput(f"{path}: result version {content.get('version')}, this workbench reads {RESULT_VERSION}")
-        return Result.model_validate(content)
+            raise BadInput(f"{path}: result version {content.get('version')!r:.40}, this workbench reads {RESULT_VERSION}")
+        return _validate(Result, content, path)
+
+    @property
+    def damage(self) -> str:
+        """Reason, in one line, why the folder can't be read; empty for a sound one."""
+        try:
+            read_toml(self.path / "config.toml")
+            _ = self.environment, self.result
+        except (BadInput, OSError) as error:
+            return str(error)
+        return ""
 
     @property
     def status(self) -> Status:
@@ -270,6 +316,36 @@ def _alive(pid: int, started_unix_s: float | None) -> bool:
 
 
 def list_runs(root: Path, kind: str | None = None) -> Iterator[RunFolder]:
-    """Run folders under `root`, oldest first; folders without `environment.json` are skipped."""
-    paths = sorted(root.glob(f"{kind or '*'}/*/environment.json"), key=lambda path: path.parent.name)
-    return (RunFolder(path.parent) for path in paths)
+    """Sound run folders under `root`, oldest first; folders without `environment.json` are none.
+
+    A damaged folder is skipped, which is said once. One that is dated in the future comes first, so that it supersedes none.
+    """
+    return sound_runs(sorted(root.glob(f"{kind or '*'}/*/environment.json"), key=lambda path: path.parent.name))
+
+
+def sound_runs(paths: Iterable[Path]) -> Iterator[RunFolder]:
+    """The sound ones of the folders of these `environment.json` files, in their order, those dated in the future first."""
+    folders = [RunFolder(path.parent) for path in paths]
+    sound = []
+    for folder in folders:
+        if damage := folder.damage:
+            _say_once(f"skipped a damaged run folder: {damage} (move {folder.path} away; `workbench doctor` lists them)")
+        else:
+            sound.append(folder)
+    latest = time.time() + _CLOCK_TOLERANCE_S
+    future = [folder for folder in sound if folder.environment["started_unix_s"] > latest]
+    for folder in future:
+        _say_once(f"{folder.path} is dated in the future: it supersedes no other run")
+    return iter([*future, *(folder for folder in sound if folder not in future)])
+
+
+def damaged_runs(root: Path) -> list[tuple[Path, str]]:
+    """Damaged run folders under `root`, each with its reason."""
+    folders = [RunFolder(path.parent) for path in sorted(root.glob("*/*/environment.json"))]
+    return [(folder.path, damage) for folder in folders if (damage := folder.damage)]
+
+
+def _say_once(line: str) -> None:
+    if line not in _SAID:
+        _SAID.add(line)
+        say(line)

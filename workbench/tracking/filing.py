@@ -14,6 +14,7 @@ from typing import Any
 from workbench.gates import GATES, find_gate
 from workbench.progress import progress
 from workbench.schema import Result, RunFolder, Status, list_runs
+from workbench.schema.results import sound_runs
 from workbench.tracking.comparisons import arm_params, cohort_series, comparison_params
 from workbench.tracking.notes import run_note
 from workbench.tracking.store import DIGEST_TAG, FOLDER_TAG, Store
@@ -78,7 +79,7 @@ def rebuild(root: Path) -> list[Filed]:
 
 def _folders(root: Path) -> Iterator[tuple[str, RunFolder]]:
     """Every result folder with its place under `root`: runs first, then the arms within a comparison's folder."""
-    arms = (RunFolder(path.parent) for path in sorted(root.glob(_ARMS)))
+    arms = sound_runs(sorted(root.glob(_ARMS)))
     return ((folder.path.relative_to(root).as_posix(), folder) for folder in (*list_runs(root), *arms))
 
 
