@@ -12,13 +12,14 @@ _NO_APPLE = "Everything that needs Apple hardware (Metal kernels, MTLIO, unified
 
 def unproven(runs: Sequence[Run], verdicts: Sequence[VerdictEntry], claims: Sequence[str]) -> list[str]:
     """Sentences, the most general first; `claims` are claims of tests that run only on a Mac."""
+    runs = [run for run in runs if not run.problem]
     hardware = list(_hardware(runs))
     elsewhere = [f"Shown by a test on a Mac alone: {claim}." for claim in claims] if _NO_APPLE in hardware else []
     return [*hardware, *_gates(verdicts), *_comparisons(verdicts), *_caches(runs), *elsewhere]
 
 
 def _hardware(runs: Sequence[Run]) -> Iterator[str]:
-    machines = [run.about["machine"] for run in runs if not run.problem]
+    machines = [run.about["machine"] for run in runs]
     apple = [m for m in machines if m["system"] == "Darwin" and m["architecture"] == "arm64"]
     if not apple:
         yield _NO_APPLE
