@@ -117,7 +117,12 @@ def _(unpin):
 # ---- slots -----------------------------------------------------------------------------------------------------------------
 
 
-@mutant("a pinned slot is never evicted", SlotTable, "_evict", "pinned|hits are|every slot is|permitted call raises")
+@mutant(
+    "a pinned slot is never evicted",
+    SlotTable,
+    "_evict",
+    "pinned|hits are|every slot is|what is predicted stays|permitted call raises",
+)
 def _(evict):
     def heedless(self, count):
         victims = self.policy.evict(max(0, count), ())
