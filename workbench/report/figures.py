@@ -29,7 +29,7 @@ def token_bar(fall: Waterfall, longest_ms: float) -> Markup:
             title = f"{part.name}: {part.ms:.2f} ms"
             marks.append(_rect(x, 14, width, 26, COLOURS[part.key], title))
             x += width
-    marks.append(_text(x + 6, 32, f"{fall.token_ms:.1f} ms a token"))
+    marks.append(_text(x + 6, 32, f"{fall.token_ms:.1f} ms per token"))
     if fall.bound_ms is not None:
         at = _LEFT + fall.bound_ms * scale
         marks.append(_line(at, 6, at, 48, "#222", dash="4 3"))
