@@ -1,6 +1,7 @@
 """`workbench track`, `ui` and `lab`: file results in MLflow, and open MLflow or JupyterLab on them."""
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cyclopts import App
 
 from workbench.cli.output import print_table
-from workbench.errors import UnmetPrerequisite
+from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.paths import notebooks_folder, runs_folder
 from workbench.schema import Status, list_runs
 from workbench.schema.results import ARM_VARIABLE
@@ -69,9 +70,20 @@ def ui(*, port: int = 5000, anyway: bool = False) -> None:
     if not store.is_local:
         print(f"results are on {store.uri}", file=sys.stderr)
         return
+    _check_port(port)
     track(runs_folder(), store)
     print(f"MLflow: http://127.0.0.1:{port}/?workflowType=machine_learning (Ctrl-C ends it)", file=sys.stderr)
     _become(store.server_command(port), os.environ | store.server_environment)
+
+
+def _check_port(port: int) -> None:
+    """Raises BadInput when no server can listen on `port` of 127.0.0.1."""
+    if not 0 < port < 1 << 16:
+        raise BadInput(f"port {port} can't be used: ports are 1 to 65535")
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise BadInput(f"port {port} of 127.0.0.1 can't be used ({error.strerror}): choose another with --port") from None
 
 
 def lab(*, browser: bool = True) -> None:
