@@ -130,9 +130,17 @@ MANIFEST = {"kind": "generate", "run_id": "x", "workbench": "0", "needs": {}, "f
         (MANIFEST | {"version": 99}, {}, "bundle version 99"),
         (MANIFEST | {"extra": 1}, {}, "extra"),
         (MANIFEST, {}, "holds no finished run"),
-        (MANIFEST, {"run/environment.json": b"{}", "run/result.json": b"{"}, "can't be read"),
-        (MANIFEST, {"run/environment.json": b"{}", "run/result.json": b"[" * 100_000}, "can't be read"),
-        (MANIFEST, {"run/environment.json": b"{}", "run/result.json": b'{"version": 1}'}, "can't be read"),
+        (MANIFEST, {"run/environment.json": b"{}", "run/result.json": b"{"}, r"can't be read|is not JSON|result.json: "),
+        (
+            MANIFEST,
+            {"run/environment.json": b"{}", "run/result.json": b"[" * 100_000},
+            r"can't be read|is not JSON|result.json: ",
+        ),
+        (
+            MANIFEST,
+            {"run/environment.json": b"{}", "run/result.json": b'{"version": 1}'},
+            r"can't be read|is not JSON|result.json: ",
+        ),
         (MANIFEST, {"run/environment.json": b"{}", "run/result.json": b'{"version": 7}'}, "result version 7"),
     ],
 )
