@@ -171,7 +171,7 @@ def waterfall_place(folder, **_):
 
 def report_place(folder, **_):
     page = render(folder.path.parent.parent)
-    assert "333.3 ms a token" in page
+    assert "333.3 ms per token" in page
     yield {"expert_wait_ms": float(re.search(r"exposed expert wait ([\d.]+) ms", page).group(1))}
 
 
