@@ -29,8 +29,12 @@ COMPONENTS = (GATE, UP, DOWN)
 """Order of the components in a record (ExpertMajor v2)."""
 
 _MASK64 = (1 << 64) - 1
-_LARGEST_NUMBER = 2**31
+_LARGEST_NUMBER = 2**31 - 1
 _MOST_LAYERS = 4096
+_MOST = {"num_hidden_layers": _MOST_LAYERS, "mtp_num_hidden_layers": _MOST_LAYERS, "seed": 2**64 - 1}
+"""Largest value of a field, where it is not `_LARGEST_NUMBER`."""
+_MOST_NGRAM_HEADS = 256
+"""Most n-gram heads of all layers together: the size of each head's table is a prime number that must be searched."""
 _MAY_BE_ZERO = ("seed", "eos_token_id", "mtp_num_hidden_layers")
 
 
@@ -125,14 +129,16 @@ class Geometry:
             )
         if self.ple_layer_ids and (self.ple_heads == 0 or self.ple_embed_dim % self.ple_heads):
             raise BadInput(f"ple_embed_dim {self.ple_embed_dim} must be a multiple of {self.ple_heads} n-gram heads, one or more")
+        if (heads := len(self.ple_layer_ids) * self.ple_heads) > _MOST_NGRAM_HEADS:
+            raise BadInput(f"config: {heads} n-gram heads in all layers, at most {_MOST_NGRAM_HEADS} are allowed")
         if self.indexer_budget % self.indexer_compress_ratio:
             raise BadInput("indexer_budget must be a multiple of indexer_compress_ratio")
 
     def _check_numbers(self) -> None:
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self) if field.type is int):
-            low, high = (0 if name in _MAY_BE_ZERO else 1), (2**64 if name == "seed" else _LARGEST_NUMBER)
-            if type(value) is not int or not low <= value < high:
-                raise BadInput(f"config: {name} must be an integer from {low} to {high - 1}, got {str(value)[:40]}")
+            low, high = (0 if name in _MAY_BE_ZERO else 1), _MOST.get(name, _LARGEST_NUMBER)
+            if type(value) is not int or not low <= value <= high:
+                raise BadInput(f"config: {name} must be an integer from {low} to {high}, got {str(value)[:40]}")
 
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> "Geometry":

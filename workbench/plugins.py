@@ -1,6 +1,7 @@
 """Plug-in classes in place of bundled ones: `file.py:Class` in a setting, with the file's digest in the configuration."""
 
 import hashlib
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -65,7 +66,7 @@ def _parts(spec: str) -> tuple[Path, str, str]:
     file, _, name = place.rpartition(":")
     if not name.isidentifier():
         raise BadInput(f"{spec!r} names no class: write path/to/file.py:Class")
-    return Path(file).expanduser().resolve(), name, digest
+    return Path(os.path.realpath(Path(file).expanduser())), name, digest
 
 
 def _checked_digest(path: Path, source: bytes, said: str) -> str:

@@ -7,10 +7,12 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from workbench.config import Config
+from workbench.errors import BadInput
 from workbench.schema import Criterion, Evidence, RunFolder, Status, decide
 from workbench.tracking import Store, rebuild, track
 
@@ -36,7 +38,7 @@ def make_run(root, kind="generate", *, tags=None, metrics=None, status=Status.FI
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A gate's run, a failed one, one that never finished, and a comparison with two arms."""
-    root = tmp_path_factory.mktemp("runs")
+    root = tmp_path_factory.mktemp("runs") / "[r]*{b} ~&="
     shutil.copytree(GOLDEN / "gate_b", root / "gate_b")
     make_run(root, status=Status.FAILED, error="BadInput: no store", metrics={"overlap/hidden_fraction": float("nan")})
     lost = RunFolder.create(root, "trace", Plan(), profile="mini", evidence=Evidence.TRACE)
@@ -64,7 +66,7 @@ def content(root):
             tags = dict(store.execute("select key, value from tags where run_uuid = ?", [run]).fetchall())
             if "mlflow.parentRunId" in tags:
                 tags["mlflow.parentRunId"] = places[tags["mlflow.parentRunId"]]
-            files = Path(artifacts.removeprefix("file://"))
+            files = Path(unquote(artifacts.removeprefix("file://")))
             runs[places[run]] = {
                 "name": name,
                 "status": status,
@@ -176,3 +178,11 @@ def test_filing_again_files_only_what_is_new_and_a_rebuild_gives_the_same_store(
     done = subprocess.run(command, env=os.environ | {"WORKBENCH_RUNS": str(root)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert content(root) == after
+
+
+@pytest.mark.parametrize("mark", "?#%")
+def test_a_folder_that_mlflow_would_take_for_another_is_refused(mark, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(BadInput, match=r"takes . for parts of an address"):
+        _ = Store(tmp_path / f"a{mark}b").client
+    assert not list(tmp_path.iterdir())

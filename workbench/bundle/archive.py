@@ -16,6 +16,7 @@ from workbench.files import open_regular
 
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 _CHUNK_BYTES = 1 << 20
+MAX_BYTES = 4 << 30
 MAX_FILES = 100_000
 MAX_NAME_BYTES = 255
 
@@ -45,7 +46,7 @@ def unpack_archive(path: Path, folder: Path) -> list[str]:
     """Unpacks into the empty `folder` and returns the names in order. Raises BadInput on anything but an archive as above."""
     names: list[str] = []
     try:
-        with os.fdopen(open_regular(path), "rb") as archive:
+        with os.fdopen(open_regular(path, MAX_BYTES), "rb") as archive:
             size = os.fstat(archive.fileno()).st_size
             for header in _headers(archive, size, path):
                 _copy(archive, header.size, folder / _checked(header.name, path))
@@ -94,5 +95,10 @@ def _copy(archive: BinaryIO, num_bytes: int, target: Path) -> None:
             chunk = archive.read(min(num_bytes, _CHUNK_BYTES))
             if not chunk:
                 raise OSError("it ends too early")
-            file.write(chunk)
+            if chunk.count(0) == len(chunk):
+                # a hole stays a hole: a sparse archive takes as little disk space here
+                file.seek(len(chunk), io.SEEK_CUR)
+            else:
+                file.write(chunk)
             num_bytes -= len(chunk)
+        file.truncate()

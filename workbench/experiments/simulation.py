@@ -22,6 +22,7 @@ from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_routes
 from workbench.schema.envelopes import load_envelope
 from workbench.schema.parquet import write_parquet
+from workbench.schema.routes import MAX_EXPERTS, MAX_LAYERS
 from workbench.simulate import planted
 from workbench.simulate.events import route_events, route_frame
 from workbench.simulate.passes import in_turns, passes
@@ -31,6 +32,8 @@ from workbench.simulate.synthetic import RouteModel, synthetic_routes
 from workbench.simulate.twin import Twin, TwinConfig
 
 PREFILL_TILE = 256
+_MOST_SCORES = 1 << 29
+"""Most scores of experts that are drawn for synthetic routes: so many take 6 GiB."""
 
 
 class RoutesConfig(Config):
@@ -42,9 +45,9 @@ class RoutesConfig(Config):
     """Synthetic requests, run one after another in one cache."""
     tokens: int = Field(383, ge=1)
     """Decoded tokens per synthetic request."""
-    layers: int = Field(48, ge=1)
+    layers: int = Field(48, ge=1, le=MAX_LAYERS)
     """Layers of synthetic routes."""
-    experts: int = Field(512, ge=1)
+    experts: int = Field(512, ge=1, le=MAX_EXPERTS)
     """Experts per layer of synthetic routes."""
     top_k: int = Field(10, ge=1)
     """Experts per token and layer of synthetic routes."""
@@ -72,6 +75,7 @@ def load_routes(config: RoutesConfig) -> LoadedRoutes:
     if config.source.endswith(".parquet"):
         frame, geometry = read_routes(Path(config.source))
         return _loaded(frame, geometry["num_layers"], geometry["num_experts"])
+    _check_size(config)
     size = {"num_requests": config.requests, "num_tokens": config.tokens}
     shape = {**size, "num_layers": config.layers, "num_experts": config.experts, "top_k": config.top_k}
     early = min(8, config.layers // 6)
@@ -86,6 +90,12 @@ def load_routes(config: RoutesConfig) -> LoadedRoutes:
     if config.source not in makers:
         raise BadInput(f"routes {config.source!r} are neither a .parquet trace nor one of {', '.join(makers)}")
     return _loaded(route_frame(makers[config.source](), family=config.source), config.layers, config.experts)
+
+
+def _check_size(config: RoutesConfig) -> None:
+    size = config.requests * config.tokens * config.layers * config.experts
+    if size > _MOST_SCORES:
+        raise BadInput(f"requests x tokens x layers x experts of synthetic routes: {size:,}, at most {_MOST_SCORES:,}")
 
 
 def _loaded(frame: pl.DataFrame, num_layers: int, num_experts: int) -> LoadedRoutes:
@@ -205,6 +215,7 @@ def simulate_twin(config: TwinRunConfig, root: Path | None = None) -> RunFolder:
     """Runs the twin and writes a result folder like a live run's, labelled simulated."""
     load_envelope(config.envelope)
     routes = load_routes(config.routes)
+    load_stages(config, routes.num_layers)
     tags = {"arm": config.twin.predictor_label, "envelope": config.envelope, "routes": config.routes.source}
     folder = RunFolder.create(
         root or runs_folder(), "simulate", config, profile=routes.profile, evidence=Evidence.SIMULATED, tags=tags

@@ -11,12 +11,14 @@ import polars as pl
 
 from workbench.errors import BadInput
 from workbench.files import check_output, open_regular, write_atomically
-from workbench.units import GIB
+from workbench.units import GIB, MIB
 
 MAX_ROWS = 50_000_000
 """Most rows of a table that is read."""
 _FREE_ROWS, _ROWS_PER_BYTE = 1 << 16, 4
 """Rows that a small file may claim, and further rows per byte: events take about 15 bytes each, repeated rows of routes 0.5."""
+_FREE_TEXT_BYTES, _TEXT_BYTES_PER_ROW = 16 * MIB, 1024
+"""Bytes of strings that a table may hold, and further ones per row: equal strings share memory only until code takes them out."""
 MAX_JSON_LINES_BYTES = 4 * GIB
 """Largest JSON Lines file that is read: 40 million rows of top-10 routes; convert a larger one to parquet."""
 _BATCH_ROWS = 1 << 15
@@ -53,7 +55,11 @@ def read_parquet(path: Path) -> pl.DataFrame:
     """The table of a parquet file. Raises BadInput unless it is a readable regular file with a plausible number of rows."""
     check_parquet(path)
     with _one_line(path):
-        return pl.read_parquet(path, glob=False)
+        frame = pl.read_parquet(path, glob=False)
+    text_bytes = sum(int(column.str.len_bytes().sum()) for column in frame.select(pl.col(pl.String)))
+    if text_bytes > _FREE_TEXT_BYTES + _TEXT_BYTES_PER_ROW * frame.height:
+        raise BadInput(f"{path} claims {text_bytes:,} bytes of text in {frame.height:,} rows: refused")
+    return frame
 
 
 def parquet_metadata(path: Path) -> dict[str, str]:

@@ -49,6 +49,10 @@ class FiledRun:
     digest: str | None
 
 
+_PARTS_OF_ADDRESSES = "?#%"
+"""Characters in a path that make MLflow open another file than the path names."""
+
+
 @dataclass(frozen=True)
 class Store:
     """MLflow's store for the result folders under `root`."""
@@ -84,13 +88,14 @@ class Store:
     @cached_property
     def client(self) -> Any:
         """MLflow's client; the first use imports it and makes the database."""
+        if self.is_local:
+            self._check_name()
+            self.folder.mkdir(parents=True, exist_ok=True)
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
-        if self.is_local:
-            self.folder.mkdir(parents=True, exist_ok=True)
         try:
             return MlflowClient(tracking_uri=self.uri)
         except MlflowException as error:
@@ -98,6 +103,13 @@ class Store:
                 raise
             fix = "`workbench track rebuild` makes it anew from the result folders"
             raise BadInput(f"{self.uri} was made by another version of MLflow: {fix}") from None
+
+    def _check_name(self) -> None:
+        if odd := sorted(set(str(self.folder)) & set(_PARTS_OF_ADDRESSES)):
+            raise BadInput(
+                f"MLflow can't keep its store in {self.folder}: it takes {' and '.join(odd)} for parts of an address "
+                "(set WORKBENCH_RUNS to another folder)"
+            )
 
     def experiment(self, name: str, note: str) -> str:
         """Id of the experiment, made with `note` as its description if it is new."""
