@@ -72,7 +72,7 @@ def test_output_replaces_a_file_and_nothing_else(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("new")
-    for name in ("pipe", "folder", "link", "nowhere/file", "new/file", "a\0b"):
+    for name in ("pipe", "folder", "link", "new/file", "a\0b"):
         for write in (check_output, lambda path: write_atomically(path, b"3")):
             with pytest.raises(BadInput, match="can't write") as found:
                 write(tmp_path / name)

@@ -1,8 +1,11 @@
 """Files that people name: read whole or refused in one line, written whole or not at all."""
 
+import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,33 +74,68 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def check_output(path: Path) -> Path:
-    """`path`, where a file may be written. Raises BadInput where a folder, link, pipe or device is, or no folder to write in."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise BadInput(f"can't write {path}: there is no folder {path.parent}") from None
-        return path
-    except (OSError, ValueError) as error:
-        raise BadInput(f"can't write {path}: {getattr(error, 'strerror', None) or error}") from None
-    if not stat.S_ISREG(mode):
+    """`path`, if a file is there or can be made. Raises BadInput where a folder, link, pipe or device is, and as `_find` does."""
+    mode = _find(path)
+    if mode is not None and not stat.S_ISREG(mode):
         raise BadInput(f"can't write {path}: a folder, link, pipe or device is there; name a file")
     return path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a whole file or, on a full disk, an interrupt or a kill, leaves the earlier file. Raises OSError naming the file.
+def check_output_folder(path: Path) -> Path:
+    """`path`, if a folder is there or can be made. Raises BadInput where something else is, and as `_find` does."""
+    if _find(path) is not None and not path.is_dir():
+        raise BadInput(f"can't write to {path}: a file, pipe or device is there; name a folder")
+    return path
 
-    Raises BadInput where `check_output` does.
-    """
-    check_output(path)
-    part = path.with_name(path.name + ".part")
+
+def _find(path: Path) -> int | None:
+    """Mode of the entry at `path`; None: there is none. Raises BadInput unless the user may write in the nearest folder above."""
+    mode = None
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise BadInput(f"can't write {path}: {getattr(error, 'strerror', None) or error}") from None
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise BadInput(f"can't write {path}: {above} is no folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise BadInput(f"can't write {path}: {above} is not writable for you")
+    return mode
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a path to write to, which then replaces `path`; an error or an interrupt leaves the earlier file and nothing else.
+
+    The folder of `path` is made. Raises BadInput where `check_output` does, and OSError naming `path`.
+    """
+    part = check_output(path).with_name(path.name + ".part")
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # left by a process that was killed, or a link or pipe
+        part.unlink(missing_ok=True)
+        try:
+            yield part
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Makes an OSError without a file's name, as writing to an open file raises it, or with that of the part, name `path`."""
+    try:
+        yield
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        if error.filename not in (None, str(path.with_name(path.name + ".part"))):
+            raise
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from None
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a whole file, or raises as `replacing` does."""
+    with replacing(path) as part:
+        part.write_bytes(content)

@@ -9,7 +9,7 @@ commands.register(app)
 
 SMALL = {
     "pack": "pack {model} --out {tmp}/packed",
-    "slice": "slice --help",
+    "slice": "slice --layers 2 --out {tmp}/slice",
     "verify": "verify {store}",
     "generate": "generate --prompt ab --max-tokens 1 --cache-bytes 8MiB --bandwidth-gbps 1 --set attribution_tokens=0",
     "trace": "trace --requests 1 --tokens 1",

@@ -35,3 +35,16 @@ def end(capsys, monkeypatch):
 def routes_small():
     """Routes of 2 requests, 3 tokens, 2 layers, top-2 of 4 experts."""
     return np.random.default_rng(0).permuted(np.tile(np.arange(4), (2, 3, 2, 1)), axis=-1)[..., :2]
+
+
+@pytest.fixture(scope="session")
+def sound_run(tmp_path_factory, packed):
+    """A finished run, made once."""
+    root = tmp_path_factory.mktemp("sound")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_STORE", str(packed))
+        patch.setenv("WORKBENCH_RUNS", str(root))
+        from workbench.experiments.generate import GenerateConfig, run_generate
+
+        values = {"turns": ["ab"], "max_tokens": 2, "bandwidth_gbps": 1, "runtime": {"cache_bytes": 8 << 20}}
+        return run_generate(GenerateConfig.build(values)).folder.path

@@ -58,19 +58,6 @@ DAMAGES = {
 }
 
 
-@pytest.fixture(scope="session")
-def sound_run(tmp_path_factory, packed):
-    """A finished run, made once."""
-    root = tmp_path_factory.mktemp("sound")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_STORE", str(packed))
-        patch.setenv("WORKBENCH_RUNS", str(root))
-        from workbench.experiments.generate import GenerateConfig, run_generate
-
-        values = {"turns": ["ab"], "max_tokens": 2, "bandwidth_gbps": 1, "runtime": {"cache_bytes": 8 << 20}}
-        return run_generate(GenerateConfig.build(values)).folder.path
-
-
 @pytest.fixture
 def runs(tmp_path, monkeypatch, packed):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path / "runs"))

@@ -140,7 +140,7 @@ def test_an_out_that_is_a_file(make_checkpoint, tmp_path, command):
     (tmp_path / "out").write_text("")
     done = command("pack", make_checkpoint("source"), "--out", tmp_path / "out")
     assert (done.status, done.err.count("\n")) == (2, 1)
-    assert "File exists" in done.err
+    assert "name a folder" in done.err
 
 
 def test_memory_stays_bounded_on_a_large_table(make_checkpoint, tmp_path, command):

@@ -18,6 +18,7 @@ from workbench.abba.validity import judge_cohort, reference_of
 from workbench.abba.watch import Watch
 from workbench.config import with_settings
 from workbench.errors import BadInput
+from workbench.files import write_atomically
 from workbench.hardware import machine
 from workbench.interrupts import sigterm_as_interrupt
 from workbench.progress import progress
@@ -44,7 +45,7 @@ def run_abba(
         root, KIND, config, profile=config.profile, evidence=config.evidence, command=command, tags=_tags(config)
     )
     for letter, settings in (("A", ()), ("B", config.change)):
-        _plan(folder, letter).write_text(tomli_w.dumps(with_settings(config.base, settings)))
+        write_atomically(_plan(folder, letter), tomli_w.dumps(with_settings(config.base, settings)).encode())
     _save(folder, [])
     return _Runner(config, folder, [], note, watch).run()
 

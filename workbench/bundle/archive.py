@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from workbench.errors import BadInput
-from workbench.files import open_regular
+from workbench.files import open_regular, replacing
 
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 _CHUNK_BYTES = 1 << 20
@@ -23,17 +23,11 @@ MAX_NAME_BYTES = 255
 
 def write_archive(path: Path, first: tuple[str, bytes], files: Iterable[tuple[str, Path]]) -> None:
     """Writes `first` (name, content), then `files` (name, source), atomically; times, owners and modes are left out."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with tarfile.open(part, "w", format=tarfile.USTAR_FORMAT) as archive:
-            archive.addfile(_header(first[0], len(first[1])), io.BytesIO(first[1]))
-            for name, source in files:
-                with os.fdopen(open_regular(source), "rb") as content:
-                    archive.addfile(_header(name, os.fstat(content.fileno()).st_size), content)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as part, tarfile.open(part, "w", format=tarfile.USTAR_FORMAT) as archive:
+        archive.addfile(_header(first[0], len(first[1])), io.BytesIO(first[1]))
+        for name, source in files:
+            with os.fdopen(open_regular(source), "rb") as content:
+                archive.addfile(_header(name, os.fstat(content.fileno()).st_size), content)
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:

@@ -7,7 +7,6 @@ from workbench import __version__
 from workbench.bundle.archive import write_archive
 from workbench.bundle.manifest import MANIFEST, BundleManifest, file_entry, table_entry
 from workbench.errors import BadInput
-from workbench.files import check_output
 from workbench.schema import Result, RunFolder, Status, read_routes
 from workbench.schema.parquet import read_parquet
 
@@ -21,7 +20,6 @@ EVENTS = "events.parquet"
 
 def make_bundle(folder: RunFolder, out: Path) -> BundleManifest:
     """Writes the bundle to `out` (a file) and returns its manifest. Raises BadInput on a run that has not finished."""
-    check_output(out)
     result = folder.result
     if result is None or folder.status is not Status.FINISHED:
         raise BadInput(f"{folder.path} is {folder.status.value}: only a finished run can be bundled")

@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import App, Parameter
 
 from workbench.cli.groups import command_group
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFolder, print_json, print_table
 from workbench.cli.simulated import Settings, rounded
 from workbench.errors import BadInput
 from workbench.units import MIB, PAGE_BYTES, format_bytes, parse_bytes
@@ -154,7 +153,7 @@ def modes(
     pair_us: float | None = None,
     smoke: bool = False,
     settings: Settings = (),
-    out: Path | None = None,
+    out: OutputFolder | None = None,
     json: bool = False,
 ) -> None:
     """Reads one layer for prompt tiles of several lengths: the selected experts only, all experts, and as the runtime chooses.

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFile, print_json, print_table
 from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
-from workbench.files import check_output
 from workbench.paths import home, runs_folder
 from workbench.schema import RunFolder, list_runs
 
@@ -120,7 +119,7 @@ def verdicts(*, everything: Annotated[bool, Parameter(name="--all", negative=())
         _say(f"superseded verdicts that are not shown: {hidden} (--all shows them)")
 
 
-def report(*, out: Path | None = None, profile: str = "mini") -> None:
+def report(*, out: OutputFile | None = None, profile: str = "mini") -> None:
     """Renders one self-contained HTML page from all results and prints its path.
 
     Example: workbench report --out report.html
@@ -135,11 +134,11 @@ def report(*, out: Path | None = None, profile: str = "mini") -> None:
     from workbench.doctor import unproven
     from workbench.report.page import write_report
 
-    target = check_output(out or runs_folder() / "report.html")
+    target = out or runs_folder() / "report.html"
     print(write_report(runs_folder(), target, profile=profile, claims=unproven(home() / "tests")))
 
 
-def bundle(run: str, *, out: Path | None = None) -> None:
+def bundle(run: str, *, out: OutputFile | None = None) -> None:
     """Puts a finished run with its arms, raw events and digests into one file that anybody can check.
 
     Example: workbench bundle abba/20261130-004700628-daaa

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFolder, print_json, print_table
 from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
 from workbench.errors import BadInput
@@ -58,7 +58,7 @@ def generate(
     profile: str | None = None,
     config: Path | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
-    out: Path | None = None,
+    out: OutputFolder | None = None,
     json: bool = False,
 ) -> None:
     """Streams text from a packed model, then prints the metrics beside the bound.
@@ -174,7 +174,7 @@ def trace(
     families: tuple[str, ...] = (),
     profile: str = "mini",
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
-    out: Path | None = None,
+    out: OutputFolder | None = None,
     json: bool = False,
 ) -> None:
     """Decodes bundled prompts and writes every route of the native router to artifacts/routes.parquet.

@@ -2,11 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+from cyclopts import Parameter
+
+from workbench.files import check_output, check_output_folder
 from workbench.markdown import markdown_table
 
 JSON_VERSION = 1
+OutputFile = Annotated[Path, Parameter(validator=lambda _, path: path and check_output(path))]
+"""Path of a file to write, checked before the command starts."""
+OutputFolder = Annotated[Path, Parameter(validator=lambda _, path: path and check_output_folder(path))]
+"""Path of a folder to write in, checked before the command starts."""
 
 
 def print_json(kind: str, content: Mapping[str, Any]) -> None:

@@ -6,10 +6,9 @@ from cyclopts import App
 
 from workbench.cli import simulate_twin
 from workbench.cli.groups import command_group
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFile, OutputFolder, print_json, print_table
 from workbench.cli.simulated import Settings, rounded, show
 from workbench.cli.track import file_results
-from workbench.files import check_output
 from workbench.paths import runs_folder
 from workbench.schema import write_routes
 from workbench.schema.routes import check_geometry
@@ -30,7 +29,9 @@ def register(app: App) -> None:
     app.command(group)
 
 
-def misses(source: str = "flash-next-like", *, settings: Settings = (), out: Path | None = None, json: bool = False) -> None:
+def misses(
+    source: str = "flash-next-like", *, settings: Settings = (), out: OutputFolder | None = None, json: bool = False
+) -> None:
     """Simulates misses per token of every cache policy at several capacities, with 95 % intervals by request.
 
     Example: workbench simulate misses runs/trace/ID/artifacts/routes.parquet --set fractions=[0.25,0.5]
@@ -78,7 +79,7 @@ def published(*, seed: int = 0, json: bool = False) -> None:
     print_table(rounded(rows), "misses per token, published and simulated")
 
 
-def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = ()) -> None:
+def routes(source: str = "flash-next-like", *, out: OutputFile, settings: Settings = ()) -> None:
     """Writes synthetic routes as a route trace.
 
     Example: workbench simulate routes loop --out /tmp/loop.parquet --set layers=8 --set experts=128
@@ -96,14 +97,12 @@ def routes(source: str = "flash-next-like", *, out: Path, settings: Settings = (
 
     config = RoutesConfig.build({"source": source}, settings)
     check_geometry(out, num_layers=config.layers, num_experts=config.experts, top_k=config.top_k)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    check_output(out)
     made = load_routes(config)
     write_routes(made.frame, out, num_layers=made.num_layers, num_experts=made.num_experts, top_k=config.top_k)
     print(out)
 
 
-def import_trace(file: Path, *, layers: int, experts: int, top_k: int, out: Path) -> None:
+def import_trace(file: Path, *, layers: int, experts: int, top_k: int, out: OutputFile) -> None:
     """Checks a route trace of another program and writes it in the workbench's format.
 
     Example: workbench simulate import theirs.jsonl --layers 48 --experts 512 --top-k 10 --out theirs.parquet
@@ -123,8 +122,6 @@ def import_trace(file: Path, *, layers: int, experts: int, top_k: int, out: Path
     """
     from workbench.simulate.importer import import_routes
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    check_output(out)
     frame = import_routes(file, num_layers=layers, num_experts=experts, top_k=top_k)
     write_routes(frame, out, num_layers=layers, num_experts=experts, top_k=top_k)
     print(f"{out}: {frame['request'].n_unique()} requests, {frame.height // layers} tokens")

@@ -5,7 +5,7 @@ from typing import Any
 
 from cyclopts import App
 
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFolder, print_json, print_table
 from workbench.cli.simulated import Settings, result_of, rounded, show
 from workbench.cli.track import file_results
 from workbench.config import overlay, read_toml
@@ -43,7 +43,7 @@ def twin(
     stages: str | None = None,
     config: Path | None = None,
     settings: Settings = (),
-    out: Path | None = None,
+    out: OutputFolder | None = None,
     json: bool = False,
 ) -> None:
     """Runs the runtime's scheduler and caches on a virtual clock: tokens/s and waits to expect on another machine.
@@ -88,7 +88,7 @@ def twin(
     file_results(out or runs_folder())
 
 
-def sweep(config: Path | None = None, *, settings: Settings = (), out: Path | None = None, json: bool = False) -> None:
+def sweep(config: Path | None = None, *, settings: Settings = (), out: OutputFolder | None = None, json: bool = False) -> None:
     """Runs a grid of twins on a pool of processes; after an interruption, the same command resumes.
 
     Example: workbench simulate sweep --set num_slots=[2000,4008,8000] --set envelopes=["m5-pro-2tb","usb-10gbps"]
@@ -116,7 +116,7 @@ def validate(
     profile: str | None = None,
     config: Path | None = None,
     settings: Settings = (),
-    out: Path | None = None,
+    out: OutputFolder | None = None,
     json: bool = False,
 ) -> int:
     """Runs the model live and in the twin and measures the twin's errors; later simulations of the profile show them.

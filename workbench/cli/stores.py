@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFolder, print_json, print_table
 from workbench.geometry import Codec
 from workbench.paths import store_folder
 from workbench.stores.build import BuildSettings
@@ -26,7 +26,7 @@ def register(app: App) -> None:
 def pack(
     checkpoint: Path,
     *,
-    out: Path,
+    out: OutputFolder,
     storage_format: Annotated[int, Parameter(name="--format")] = 2,
     bits: int | None = None,
     group_size: int | None = None,
@@ -68,7 +68,7 @@ def pack(
     _print_store(out, manifest, json)
 
 
-def make_slice(*, layers: int = 4, seed: int = 0, out: Path | None = None, json: bool = False) -> None:
+def make_slice(*, layers: int = 4, seed: int = 0, out: OutputFolder | None = None, json: bool = False) -> None:
     """Makes the store of profile slice: true Flash-Next records drawn from a seed, no checkpoint needed.
 
     Example: workbench slice --layers 4 --out data/stores/slice

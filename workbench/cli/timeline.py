@@ -1,12 +1,11 @@
 """`workbench timeline`: one token of a run in detail, for Perfetto and as a figure."""
 
 import sys
-from pathlib import Path
 
 from cyclopts import App
 
 from workbench.cli.evidence import find_run
-from workbench.cli.output import print_json, print_table
+from workbench.cli.output import OutputFile, print_json, print_table
 
 
 def register(app: App) -> None:
@@ -14,7 +13,7 @@ def register(app: App) -> None:
     app.command(timeline)
 
 
-def timeline(run: str, *, token: int | None = None, out: Path | None = None, json: bool = False) -> None:
+def timeline(run: str, *, token: int | None = None, out: OutputFile | None = None, json: bool = False) -> None:
     """Writes one decoded token as a trace (open it at ui.perfetto.dev) and a figure; prints its exposed waits by layer.
 
     Stages are shown if the run has an attribution run: their order is measured, their lengths are scaled from that run.

@@ -22,6 +22,7 @@ from workbench.experiments.attribution import attribute
 from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
 from workbench.experiments.disk_rates import known_rates
 from workbench.experiments.routes import RouteRecorder, write_model_routes
+from workbench.files import write_atomically
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
 from workbench.loading.warming import Warming
 from workbench.paths import bundled_model, runs_folder, store_folder
@@ -133,7 +134,7 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
 def _write_text(folder: RunFolder, texts: tuple[str, ...]) -> str:
     """Writes the turns' texts and returns the SHA-256 of the file."""
     text = "\n\n".join(texts).encode()
-    (folder.artifacts / "text.md").write_bytes(text)
+    write_atomically(folder.artifacts / "text.md", text)
     return hashlib.sha256(text).hexdigest()
 
 

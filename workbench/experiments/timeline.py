@@ -8,6 +8,8 @@ import polars as pl
 
 from workbench.analysis.timeline import choose_pass, exposed_waits, numbered_passes, token_spans, token_words
 from workbench.analysis.trace_events import trace_document
+from workbench.errors import BadInput
+from workbench.files import check_output, write_atomically
 from workbench.plots.style import save_figure
 from workbench.plots.timeline import timeline_figure
 from workbench.schema import Evidence, RunFolder, read_events
@@ -50,8 +52,9 @@ def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None
         number: which decoded token, from 1 on; by default one of median time.
         num_experts: experts per layer, from which records are named.
 
-    Raises BadInput when there is no such token.
+    Raises BadInput when there is no such token, and on an `out` that is no JSON file's path.
     """
+    trace, figure = _outputs(out or run.artifacts / TIMELINE_NAME)
     events = read_events(run.path / "events.parquet")
     chosen = choose_pass(numbered_passes(events), number)
     spans, waits = token_spans(events, chosen, num_experts), exposed_waits(events, chosen)
@@ -60,14 +63,11 @@ def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None
     words = token_words(number, num_tokens)
     token_ms = (chosen["end_ns"] - chosen["start_ns"]) / NS_PER_MS / num_tokens
     named = f"{about['kind']}/{about['run_id']}"
-    trace = out or run.artifacts / TIMELINE_NAME
-    trace.parent.mkdir(parents=True, exist_ok=True)
     said = {"run": named, "token": words, "profile": about["profile"], "evidence": about["evidence"]}
-    trace.write_text(json.dumps(trace_document(spans, said)) + "\n")
+    write_atomically(trace, (json.dumps(trace_document(spans, said)) + "\n").encode())
     each = "" if num_tokens == 1 else " each"
     title = f"{words.capitalize()}: {token_ms:.1f} ms{each}, exposed wait {waits['wait_ms'].sum():.1f} ms{each}"
     source = f"{about['profile']}, {named}"
-    figure = trace.with_suffix(".png")
     save_figure(timeline_figure(spans, title, evidence=Evidence(about["evidence"]), source=source), figure)
     return Timeline(
         token=number,
@@ -78,3 +78,11 @@ def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None
         waits=waits,
         mean_waits=exposed_waits(events),
     )
+
+
+def _outputs(trace: Path) -> tuple[Path, Path]:
+    """Paths of the trace and of the figure. Raises BadInput where they are the same or can't be written."""
+    figure = check_output(check_output(trace).with_suffix(".png"))
+    if figure == trace:
+        raise BadInput(f"can't write {trace}: the figure has this name; name the trace, e.g. {trace.with_suffix('.json')}")
+    return trace, figure

@@ -13,6 +13,7 @@ from workbench.config import Config
 from workbench.errors import BadInput
 from workbench.experiments.generate import encode, load_tokenizer
 from workbench.experiments.routes import RouteRecorder, write_model_routes
+from workbench.files import write_atomically
 from workbench.paths import data_folder, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.prompts import Prompt, load_prompts
@@ -105,7 +106,7 @@ def _take_over(earlier: RunFolder | None, parts: Path) -> int:
     parts.mkdir()
     done = sorted((earlier.artifacts / _PARTS_NAME).glob("*.parquet")) if earlier else []
     for path in done:
-        shutil.copy(path, parts)
+        write_atomically(parts / path.name, path.read_bytes())
     return len(done)
 
 

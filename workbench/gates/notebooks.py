@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from workbench.config import Config
 from workbench.errors import BadInput, did_you_mean
+from workbench.files import write_atomically
 from workbench.gates import GATES, find_gate
 from workbench.paths import notebooks_folder
 from workbench.schema import Evidence, RunFolder
@@ -51,7 +52,7 @@ def run_notebook(config: NotebookConfig, *, root: Path) -> RunFolder:
     with RunFolder.create(root, "notebook", config, profile=config.profile, evidence=evidence, tags=tags) as folder:
         executed = folder.artifacts / source.name
         _execute(source, executed, {**config.model_dump(mode="json", exclude={"name"}), "runs": str(root)})
-        executed.with_suffix(".html").write_text(_page(executed), encoding="utf-8")
+        write_atomically(executed.with_suffix(".html"), _page(executed).encode())
         folder.finish()
     return folder
 

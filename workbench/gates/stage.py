@@ -15,6 +15,7 @@ from typing import Any
 from workbench.config import Config
 from workbench.hardware import machine
 from workbench.schema import RunFolder
+from workbench.schema.results import write_json
 
 _FILE_NAME = "stage.json"
 _PACKAGE = Path(__file__).parent.parent
@@ -47,7 +48,7 @@ class Stage:
 
     def write(self, folder: RunFolder) -> None:
         """Stores the parts in the folder's artifacts."""
-        (folder.artifacts / _FILE_NAME).write_text(json.dumps(asdict(self), indent=1) + "\n")
+        write_json(folder.artifacts / _FILE_NAME, asdict(self))
 
 
 def stage_of(config: Config, inputs: Mapping[str, str], module: str) -> Stage:

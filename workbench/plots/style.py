@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from workbench.files import replacing
 from workbench.schema import Evidence
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#4c78a8", "#f58518", "#009e73", "#9467bd", "#7f7f7f"
@@ -53,5 +54,5 @@ def layer_axis(axes: Axes) -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Writes a PNG; the same figure gives the same bytes, because no date goes in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DOTS_PER_INCH, metadata={"Software": None})
+    with replacing(path) as part:
+        figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})

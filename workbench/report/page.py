@@ -36,7 +36,6 @@ _COHORT_COLUMNS = ("cohort", "1A", "2B", "3B", "4A", "ratio", "control_drift", "
 
 def write_report(root: Path, out: Path, *, profile: str = "mini", claims: Sequence[str] = ()) -> Path:
     """Writes the page for everything under `root` to `out`, and returns it; arguments are those of `render`."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, render(root, profile=profile, claims=claims).encode())
     return out
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.files import check_output, open_regular, write_atomically
+from workbench.files import open_regular, replacing, write_atomically
 from workbench.units import GIB, MIB
 
 MAX_ROWS = 50_000_000
@@ -39,16 +39,11 @@ def write_parquet(frame: pl.DataFrame | pl.LazyFrame, path: Path, metadata: Mapp
 
 
 def _stream(frame: pl.LazyFrame, path: Path, metadata: dict[str, str]) -> None:
-    part = check_output(path).with_name(path.name + ".part")
-    try:
-        frame.sink_parquet(part, metadata=metadata, row_group_size=_BATCH_ROWS)
-        part.replace(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        part.unlink(missing_ok=True)
-        raise OSError(getattr(error, "errno", None) or errno.EIO, str(error), str(path)) from None
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as part:
+        try:
+            frame.sink_parquet(part, metadata=metadata, row_group_size=_BATCH_ROWS)
+        except pl.exceptions.PolarsError as error:
+            raise OSError(errno.EIO, str(error)) from None
 
 
 def read_parquet(path: Path) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -191,8 +192,6 @@ class RunFolder:
         # milliseconds: runs of one second still sort by their start
         run_id = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started)) + f"{int(started % 1 * 1000):03d}-{secrets.token_hex(2)}"
         folder = cls(root / kind / run_id)
-        folder.artifacts.mkdir(parents=True)
-        (folder.path / "config.toml").write_text(config.to_toml())
         tags = {**(tags or {}), **json.loads(os.environ.get(ARM_VARIABLE, "{}"))}
         about = environment(sys.argv if command is None else command) | {
             "kind": kind,
@@ -203,8 +202,18 @@ class RunFolder:
             "started_unix_s": started,
             "tags": tags,
         }
-        write_json(folder.path / "environment.json", about)
+        folder._begin(config, about)
         return folder
+
+    def _begin(self, config: Config, about: Mapping[str, Any]) -> None:
+        """Writes the files that make a folder a run; a full disk leaves no folder."""
+        self.artifacts.mkdir(parents=True)
+        try:
+            write_atomically(self.path / "config.toml", config.to_toml().encode())
+            write_json(self.path / "environment.json", about)
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     @property
     def artifacts(self) -> Path:

@@ -103,9 +103,9 @@ class StoreBuilder:
                 return manifest
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise BadInput(f"packing into {folder} failed: {error.strerror}") from None
+                raise BadInput(f"packing into {folder} failed: {error.filename}: {error.strerror}") from None
             raise UnmetPrerequisite(
-                f"{folder}: the disk is full ({error.strerror}); free some and run the same command: it goes on from there"
+                f"{error.filename}: the disk is full ({error.strerror}); free some; the same command then goes on"
             ) from None
 
     def _write(self, work: Workspace, advance: Callable[[int], None]) -> StoreManifest:

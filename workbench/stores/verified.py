@@ -60,6 +60,6 @@ def _known() -> dict[str, Any]:
 
 def _remember(known: dict[str, Any]) -> None:
     # a file that can't be remembered is read again the next time
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, BadInput):
         cache_folder().mkdir(parents=True, exist_ok=True)
         write_atomically(cache_folder() / _NAME, json.dumps(known).encode())

@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.files import naming
 from workbench.hardware import free_disk_bytes
 from workbench.stores.manifest import MANIFEST_NAME
 from workbench.units import MIB, format_bytes
@@ -73,7 +75,12 @@ class Workspace:
             raise BadInput(f"{folder} holds {others[0]} but no interrupted pack: choose another folder or empty it")
         self._journal = _open_locked(journal_path)
         self._progress: dict[str, tuple[int, str]] = {}
-        self._load_journal()
+        try:
+            with naming(journal_path):
+                self._load_journal()
+        except BaseException:
+            self._close()
+            raise
 
     # ---- journal --------------------------------------------------------------------------------------------------
 
@@ -131,16 +138,13 @@ class Workspace:
         """
         final = self.folder / plan.name
         path = final if final.exists() else self._part(plan.name)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        with naming(path), _opened(path, os.O_RDWR) as file:
             digest, remaining = self._read_back(file, path, plan, advance)
             if remaining and path == final:
                 raise _changed(path)
             self._append(file, plan, remaining, digest, advance)
             _write_all(file, plan.make_head(digest.digest()), 0)
             sync(file)
-        finally:
-            os.close(file)
         if path != final:
             path.rename(final)
         return digest.digest()
@@ -180,14 +184,11 @@ class Workspace:
 
     def put(self, name: str, content: bytes) -> None:
         """Writes a small file."""
-        self._record({"file": name, "end": len(content), "sha256": hashlib.sha256(content).hexdigest()})
         part = self._part(name)
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
+        with naming(part), _opened(part, os.O_WRONLY | os.O_TRUNC) as file:
+            self._record({"file": name, "end": len(content), "sha256": hashlib.sha256(content).hexdigest()})
             _write_all(file, content, 0)
             sync(file)
-        finally:
-            os.close(file)
         part.rename(self.folder / name)
 
     def install(self, manifest: bytes) -> None:
@@ -202,12 +203,27 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if not os.fstat(self._journal).st_size:
+            # a full disk took nothing
+            (self.folder / JOURNAL_NAME).unlink(missing_ok=True)
         os.close(self._journal)
 
 
 def _is_system(path: Path) -> bool:
     """Names that a fresh volume may hold."""
     return path.name.startswith(".") or path.name == "lost+found"
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags | os.O_CREAT, 0o644)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _open_locked(path: Path) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.files import naming
 from workbench.hardware import drop_from_page_cache, free_disk_bytes
 from workbench.progress import progress
 from workbench.units import MIB, format_bytes
@@ -88,7 +89,8 @@ def _write(path: Path, num_bytes: int, seed: int) -> None:
     part = path.with_suffix(".part")
     base, count = _base(seed), num_bytes // _CHUNK_BYTES
     try:
-        with progress("writing the probe file, MiB", num_bytes // MIB) as advance, part.open("wb", buffering=0) as file:
+        shown = progress("writing the probe file, MiB", num_bytes // MIB)
+        with naming(path), shown as advance, part.open("wb", buffering=0) as file:
             for number in range(count):
                 file.write(_chunk(base, number).data)
                 advance(_CHUNK_BYTES // MIB)
