@@ -16,6 +16,16 @@ class UnmetPrerequisite(RuntimeError):
     exit_code = 3
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """A text for a message, cut after `most` characters."""
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def one_line(text: str) -> str:
+    """A message on one line: characters that would break it, or that no terminal can show, are written as escapes."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text)
+
+
 def did_you_mean(word: str, known: Iterable[str], *, lead: str = "", otherwise: str = "") -> str:
     """`lead` and "did you mean NAME?" with the name in `known` closest to `word`; `otherwise` if no name is close."""
     near = get_close_matches(word, list(known), n=1)

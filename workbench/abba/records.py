@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from workbench.abba.cache_state import CacheState
 from workbench.abba.power import PowerState
@@ -120,6 +120,8 @@ class Reason(Config):
 class WatchRecord(Config):
     """Summary of the watchdog's readings during an arm."""
 
+    model_config = ConfigDict(allow_inf_nan=True)
+
     wall_s: float
     """Seconds watched."""
     num_samples: int
@@ -144,6 +146,8 @@ class WatchRecord(Config):
 
 class ArmRecord(Config):
     """Record of one arm's run."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     name: ArmName
     """Position and letter."""

@@ -14,7 +14,7 @@ import polars as pl
 from pydantic import Field
 
 from workbench.analysis.run_metrics import union_ns
-from workbench.config import Config
+from workbench.config import Config, Count, Seed
 from workbench.errors import BadInput
 from workbench.experiments.bandwidth import known_bandwidth
 from workbench.experiments.disk_rates import known_rates
@@ -65,7 +65,7 @@ class ModesConfig(Config):
     """Profile whose store is read."""
     layer: int = Field(0, ge=0)
     """Index of the layer that is read."""
-    tiles: tuple[int, ...] = (16, 64, 256, 1024, 2048)
+    tiles: tuple[Count, ...] = (16, 64, 256, 1024, 2048)
     """Sizes of the tiles, tokens."""
     repeats: int = Field(4, ge=1)
     """Passes per tile and mode."""
@@ -77,7 +77,7 @@ class ModesConfig(Config):
     """Seconds of each of the two probes of a disk without an envelope."""
     runtime: RuntimeConfig = RuntimeConfig(cache_bytes=GIB)
     """Cache and reads."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the drawn routes."""
 
 

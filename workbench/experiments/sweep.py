@@ -16,7 +16,7 @@ from pydantic import Field
 from workbench.analysis.run_metrics import run_metrics
 from workbench.analysis.twin_trust import Trust, trust
 from workbench.analysis.workers import completed
-from workbench.config import Config
+from workbench.config import Config, Count
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_routes, run_twin
 from workbench.paths import runs_folder
 from workbench.plugins import Plugin, short_name
@@ -47,7 +47,7 @@ class SweepConfig(Config):
     """Routes to replay."""
     policies: tuple[Plugin, ...] = ("lru", "lfru")
     """Eviction policies."""
-    num_slots: tuple[int, ...] = (4008, 10_200)
+    num_slots: tuple[Count, ...] = (4008, 10_200)
     """Cache sizes in records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Fewest missing experts that are computed together; barrier: all, after the last read."""

@@ -11,7 +11,7 @@ import polars as pl
 from pydantic import Field
 
 from workbench.analysis.twin_errors import ARM, Decoded, decoded, error_row, error_table, judge_twin
-from workbench.config import Config
+from workbench.config import Config, Seed, Share
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.stage_timing import Calibration, TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
@@ -61,7 +61,7 @@ class TwinValidationConfig(Config):
     """Names of disks; an empty name is this disk at its own speed. All other disks are emulated over cached files."""
     slowed: tuple[str, ...] = ("m5-pro-2tb",)
     """Disks emulated with a record's read time as for Flash-Next's larger records; else compute would hide the reads."""
-    cache_shares: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6)
+    cache_shares: tuple[Share, ...] = (0.15, 0.25, 0.4, 0.6)
     """Slots as shares of all records; there is one live run per disk and share."""
     policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
     """Eviction policies, used in rotation."""
@@ -81,7 +81,7 @@ class TwinValidationConfig(Config):
     """Largest mean absolute error of hits, token time and exposed wait with which the twin is fit."""
     min_runs: int = Field(9, ge=1)
     """Fewest live runs for the verdict that the twin is fit."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the sampled tokens."""
 
     def cases(self, disks: Iterable[str]) -> Iterator[LiveCase]:

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
-from workbench.config import Config
+from workbench.config import Config, Seed
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.gates.stage import Stage, read_stage, stage_of
 from workbench.schema import Criterion, Evidence, Outcome, Result, RunFolder, Status, Verdict, decide, list_runs
@@ -21,7 +19,7 @@ class GateConfig(Config):
     """Model and store that the gate runs on."""
     smoke: bool = False
     """A small run that shows the machinery works; its verdict is inconclusive at best."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Seed of every random choice."""
 
 

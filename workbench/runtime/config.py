@@ -13,7 +13,7 @@ from workbench.scheduling.ticket import WaveSize
 class RuntimeConfig(Config):
     """How experts and n-gram rows are read from disk."""
 
-    cache_bytes: int | None = None
+    cache_bytes: int | None = Field(None, ge=1)
     """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
     policy: Plugin = "lfru"
     """Eviction policy of both pools: a name, or a class of your own as `file.py:Class`."""

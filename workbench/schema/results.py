@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from workbench.config import Config, read_toml
 from workbench.errors import BadInput
@@ -69,6 +69,8 @@ class Status(StrEnum):
 
 class Result(Config):
     """Content of `result.json`."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     version: int = RESULT_VERSION
     """Schema version."""

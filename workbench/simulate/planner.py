@@ -8,11 +8,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from workbench.config import Config
+from workbench.config import Config, Count
 from workbench.errors import BadInput
 from workbench.geometry import FLASH_NEXT
 from workbench.units import GB
@@ -50,6 +51,18 @@ From slotstream's 10, 20 and 24 GB budgets.
 """
 
 
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("the lower end comes first")
+    return ends
+
+
+_Rate = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""A figure that any machine may have, with room to divide by it."""
+Range = Annotated[tuple[_Rate, _Rate], AfterValidator(_ascending)]
+"""Lowest and highest figure."""
+
+
 class PlannedMachine(Config):
     """The planner's inputs for one machine."""
 
@@ -57,17 +70,17 @@ class PlannedMachine(Config):
     """Name on the command line."""
     device: str
     """Description of the hardware."""
-    budget_gb: float = Field(gt=0)
+    budget_gb: float = Field(gt=0, le=1e6)
     """Memory that the engine may use, decimal GB."""
-    ssd_gbps: tuple[float, float]
+    ssd_gbps: Range
     """Lowest and highest rate at which an engine reads records from the disk, decimal GB/s."""
-    compute_ms: tuple[float, float]
+    compute_ms: Range
     """Shortest and longest compute of a pass without drafts and without reads, host time included, milliseconds."""
     mtp_depth: int = Field(0, ge=0, le=2)
     """Draft tokens per pass."""
-    num_slots: int | None = None
+    num_slots: Count | None = None
     """Expert slots of the cache; default: computed from `budget_gb`."""
-    reported_tps: tuple[float, float] | None = None
+    reported_tps: Range | None = None
     """Lowest and highest reported speed, tokens/s; None: no report."""
     source: str = ""
     """Source of the figures."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from workbench.config import Config
+from workbench.config import Config, Seed
 from workbench.errors import BadInput
 from workbench.loading.pages import PageBatch, PageLoad
 from workbench.loading.predicting import Predicting
@@ -67,7 +67,7 @@ class TwinConfig(Config):
     """Index of the layer that needs the synthetic pages."""
     ple_reuse: float = Field(0.0, ge=0, le=1)
     """Probability that a synthetic page is one that an earlier token needed; otherwise it is a new page."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the synthetic pages."""
 
     @property

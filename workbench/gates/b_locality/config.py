@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from workbench.config import Share
 from workbench.experiments.stalls import StallConfig
 from workbench.experiments.trace import TraceConfig
 from workbench.gates.base import GateConfig
@@ -17,7 +18,7 @@ class LocalityConfig(GateConfig):
     """Requests to record."""
     tokens: int = Field(default=128, ge=6)
     """Tokens to decode in each."""
-    fractions: tuple[float, ...] = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 0.50, 0.75, 1.0)
+    fractions: tuple[Share, ...] = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 0.50, 0.75, 1.0)
     """Cache capacities to replay, as shares of all records."""
     policies: tuple[str, ...] = ("lru", "lfru", "belady")
     """Cache policies to replay; `lfru` and `belady` are always among them."""
