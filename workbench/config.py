@@ -19,6 +19,8 @@ Count = Annotated[int, Field(ge=1)]
 """Number of things, one or more."""
 Share = Annotated[float, Field(gt=0, le=1)]
 """Part of a whole, all of it at most."""
+Figure = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""A machine's figure in the unit that fits it, with room to multiply and to divide by it."""
 _INTEGERS = range(-(2**63), 2**63)
 """Integers that TOML, tables and arrays can hold."""
 _MOST_PROBLEMS = 3
@@ -27,7 +29,7 @@ _MOST_PROBLEMS = 3
 
 def _word_or_integer(value: Any) -> Any:
     if isinstance(value, bool | float):
-        raise ValueError("Input should be a word or an integer")
+        raise ValueError(f"a word or an integer is expected (got {value!r})")
     return value
 
 
@@ -159,6 +161,9 @@ def _parse_value(text: str) -> Any:
 
 def _explain(model: type[BaseModel], problem: Any) -> str:
     place = ".".join(str(part) for part in problem["loc"]) or "configuration"
+    if problem["type"] == "value_error":
+        # raised here, where the message names the value
+        return f"{shortened(place)}: {problem['ctx']['error']}"
     if problem["type"] != "extra_forbidden":
         return f"{shortened(place)}: {problem['msg']} (got {shortened(repr(problem['input']))})"
     for part in problem["loc"][:-1]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, shortened
 from workbench.files import read_json_object
 
 LINEAR_ATTENTION = "linear_attention"
@@ -54,9 +54,11 @@ class Codec:
     group_size: int = 64
 
     def __post_init__(self) -> None:
-        if self.bits not in (2, 3, 4, 5, 6, 8) or self.group_size not in (32, 64, 128):
+        whole = type(self.bits) is int and type(self.group_size) is int
+        if not whole or self.bits not in (2, 3, 4, 5, 6, 8) or self.group_size not in (32, 64, 128):
             raise BadInput(
-                f"affine codec must have bits 2..8 and group size 32, 64 or 128, got {self.bits} and {self.group_size}"
+                f"affine codec must have bits 2..8 and group size 32, 64 or 128, "
+                f"got {str(self.bits)[:40]} and {str(self.group_size)[:40]}"
             )
 
     def matrix_bytes(self, rows: int, columns: int) -> int:
@@ -119,10 +121,11 @@ class Geometry:
             raise BadInput(f"unknown layer type {sorted(unknown)[0]!r}")
         if not 0 < self.num_experts_per_tok <= self.num_experts:
             raise BadInput(f"top-{self.num_experts_per_tok} of {self.num_experts} experts is not a routing")
-        if any(not 1 <= i <= self.num_hidden_layers for i in self.ple_layer_ids):
-            raise BadInput(
-                f"ple_layer_ids {list(self.ple_layer_ids)} must lie in 1..{self.num_hidden_layers} (they count from 1)"
-            )
+        if not all(type(i) is int and 1 <= i <= self.num_hidden_layers for i in self.ple_layer_ids):
+            ids = shortened(str(list(self.ple_layer_ids)))
+            raise BadInput(f"ple_layer_ids {ids} must be integers in 1..{self.num_hidden_layers} (they count from 1)")
+        if len(set(self.ple_layer_ids)) < len(self.ple_layer_ids):
+            raise BadInput(f"ple_layer_ids {shortened(str(list(self.ple_layer_ids)))} name a layer twice")
         if self.ple_layer_ids and (self.ple_heads == 0 or self.ple_embed_dim % self.ple_heads):
             raise BadInput(f"ple_embed_dim {self.ple_embed_dim} must be a multiple of {self.ple_heads} n-gram heads, one or more")
         if self.indexer_budget % self.indexer_compress_ratio:
@@ -133,6 +136,11 @@ class Geometry:
             low, high = (0 if name in _MAY_BE_ZERO else 1), (2**64 if name == "seed" else _LARGEST_NUMBER)
             if type(value) is not int or not low <= value < high:
                 raise BadInput(f"config: {name} must be an integer from {low} to {high - 1}, got {str(value)[:40]}")
+        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self) if field.type in (float, bool)):
+            number = type(value) in (int, float) and 0 < value < math.inf
+            if not (isinstance(value, bool) if name == "norm_topk_prob" else number):
+                kind = "true or false" if name == "norm_topk_prob" else "a finite number above 0"
+                raise BadInput(f"config: {name} must be {kind}, got {str(value)[:40]}")
 
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> "Geometry":
@@ -150,7 +158,7 @@ class Geometry:
         rope = text.get("rope_parameters") or {}
         num_layers = text.get("num_hidden_layers", 0)
         if num_layers > _MOST_LAYERS:
-            raise BadInput(f"config: num_hidden_layers must be at most {_MOST_LAYERS}, got {num_layers}")
+            raise BadInput(f"config: num_hidden_layers must be at most {_MOST_LAYERS}, got {str(num_layers)[:40]}")
         interval = text.get("full_attention_interval", 4)
         kinds = text.get("layer_types") or [
             INDEXED_ATTENTION if (i + 1) % interval == 0 else LINEAR_ATTENTION for i in range(num_layers)

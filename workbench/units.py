@@ -28,10 +28,11 @@ _MOST_BYTES = 2**63
 def parse_bytes(text: str | int) -> int:
     """Bytes of `"64MiB"`, `"1.5 GB"`, `"4096"` or an integer. Raises BadInput on anything else or on a negative size."""
     match = _SIZE.fullmatch(str(text))
-    size = Fraction(match[1]) * _SUFFIXES[match[2].upper()] if match and match[2].upper() in _SUFFIXES else None
-    if size is None or size >= _MOST_BYTES or (size.denominator > 1 and not match[2]):
-        raise BadInput(f"not a size: {shortened(repr(text))} (write e.g. 64MiB, 1.5GB or 4096)")
-    return int(size)
+    if match is not None and match[2].upper() in _SUFFIXES:
+        size = Fraction(match[1]) * _SUFFIXES[match[2].upper()]
+        if size < _MOST_BYTES and (size.denominator == 1 or match[2]):
+            return int(size)
+    raise BadInput(f"not a size: {shortened(repr(text))} (write e.g. 64MiB, 1.5GB or 4096)")
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -55,7 +55,7 @@ def is_as_given(value, made):
         return isinstance(made, dict) and all(is_as_given(each, made.get(key)) for key, each in value.items())
     if isinstance(value, list):
         return isinstance(made, list) and len(made) == len(value) and all(map(is_as_given, value, made))
-    if isinstance(value, float) and not math.isfinite(value) or value == 10**400:
+    if (isinstance(value, float) and not math.isfinite(value)) or value == 10**400:
         return False
     return (type(value) is type(made) or (type(value) is int and type(made) is float)) and made == value
 

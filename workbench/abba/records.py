@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, field_validator
 from workbench.abba.cache_state import CacheState
 from workbench.abba.power import PowerState
 from workbench.config import Config
+from workbench.paths import Profile
 from workbench.plugins import pinned
 from workbench.schema import Evidence
 
@@ -22,7 +23,7 @@ ARM_COMMAND = ("{python}", "-m", "workbench.cli", "generate", "--config", "{plan
 class AbbaConfig(Config):
     """Configuration of a comparison, written to disk before its first arm."""
 
-    profile: str = "mini"
+    profile: Profile = "mini"
     """mini, slice or flash-next."""
     evidence: Evidence = Evidence.PHYSICAL
     """How the arms' numbers are obtained; an arm with other evidence makes its cohort invalid."""

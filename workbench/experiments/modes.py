@@ -18,7 +18,7 @@ from workbench.config import Config, Count, Seed
 from workbench.errors import BadInput
 from workbench.experiments.bandwidth import known_bandwidth
 from workbench.experiments.disk_rates import known_rates
-from workbench.paths import runs_folder, store_folder
+from workbench.paths import Profile, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.readers.clock import Clock, RealClock
 from workbench.runtime.config import RuntimeConfig
@@ -61,7 +61,7 @@ MODE_SCHEMA: dict[str, Any] = {
 class ModesConfig(Config):
     """Settings of a measurement of prefill modes."""
 
-    profile: str = "slice"
+    profile: Profile = "slice"
     """Profile whose store is read."""
     layer: int = Field(0, ge=0)
     """Index of the layer that is read."""
@@ -228,6 +228,7 @@ def _median(series: pl.Series) -> float:
 
 def run_modes(config: ModesConfig, *, root: Path | None = None) -> RunFolder:
     """Measures the modes into a result folder with `artifacts/modes.parquet`. Raises BadInput as `measure_modes` does."""
+    config.runtime.check_envelope()
     folder = RunFolder.create(
         root or runs_folder(), "modes", config, profile=config.profile, evidence=Evidence.EMULATED, tags={"arm": "modes"}
     )

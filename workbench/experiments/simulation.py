@@ -18,6 +18,7 @@ from workbench.analysis.workers import POOL_PAYS, completed
 from workbench.config import Config, Seed, Share
 from workbench.errors import BadInput
 from workbench.paths import runs_folder
+from workbench.policies import PolicyName
 from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_routes
 from workbench.schema.envelopes import load_envelope
@@ -100,7 +101,7 @@ class MissesConfig(Config):
 
     routes: RoutesConfig = RoutesConfig()
     """Routes to replay."""
-    policies: tuple[str, ...] = ("lru", "lfru", "arc", "s3-fifo", "score", "layer-quota", "belady")
+    policies: tuple[PolicyName, ...] = ("lru", "lfru", "arc", "s3-fifo", "score", "layer-quota", "belady")
     """Policies by name."""
     fractions: tuple[Share, ...] = (0.163, 0.258, 0.326, 0.415, 0.488)
     """Slots as shares of all records."""

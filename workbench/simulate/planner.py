@@ -4,7 +4,6 @@ A pass computes for `compute_ms` and reads as many records as `MISSES_BY_SLOTS` 
 reads overlap compute; worst case: no read does. Drafting `mtp_depth` tokens lengthens a pass and commits more tokens per pass.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from workbench.config import Config, Count
+from workbench.config import Config, Count, Figure
 from workbench.errors import BadInput
+from workbench.files import read_json
 from workbench.geometry import FLASH_NEXT
 from workbench.units import GB
 
@@ -53,13 +53,11 @@ From slotstream's 10, 20 and 24 GB budgets.
 
 def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] > ends[1]:
-        raise ValueError("the lower end comes first")
+        raise ValueError(f"the lower end comes first (got {ends[0]:g}, {ends[1]:g})")
     return ends
 
 
-_Rate = Annotated[float, Field(ge=1e-6, le=1e6)]
-"""A figure that any machine may have, with room to divide by it."""
-Range = Annotated[tuple[_Rate, _Rate], AfterValidator(_ascending)]
+Range = Annotated[tuple[Figure, Figure], AfterValidator(_ascending)]
 """Lowest and highest figure."""
 
 
@@ -165,7 +163,7 @@ def _middle_ms(machine: PlannedMachine) -> tuple[float, float]:
 
 def load_machines(folder: Path) -> dict[str, PlannedMachine]:
     """Machines of a folder's JSON files, by name. Raises BadInput on a file with invalid fields."""
-    machines = [PlannedMachine.build(values) for path in sorted(folder.glob("*.json")) for values in json.loads(path.read_text())]
+    machines = [PlannedMachine.build(values) for path in sorted(folder.glob("*.json")) for values in read_json(path)]
     return {machine.name: machine for machine in machines}
 
 

@@ -17,8 +17,8 @@ from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.loading.warming import Warming, idle_until
 from workbench.loading.waves import run_in_waves
-from workbench.plugins import Plugin
-from workbench.prediction import ClassBudgets, PassFuture, PredictorSettings, RouteShape, make_predictor
+from workbench.policies import PolicyName
+from workbench.prediction import ClassBudgets, PassFuture, PredictorName, PredictorSettings, RouteShape, make_predictor
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
 from workbench.readers.timed import TimedReader
@@ -39,7 +39,7 @@ class TwinConfig(Config):
 
     num_slots: int = Field(ge=1)
     """Record slots of the cache."""
-    policy: Plugin = "lfru"
+    policy: PolicyName = "lfru"
     """Eviction policy of records and pages."""
     record_bytes: int = Field(2_764_800, ge=1)
     """Bytes of one record."""
@@ -47,7 +47,7 @@ class TwinConfig(Config):
     """Experts of a layer."""
     wave: WaveSize = 1
     """As `runtime.wave`. The shared expert always runs while records are read."""
-    predictor: Plugin = "nothing"
+    predictor: PredictorName = "nothing"
     """As `runtime.predictor`: nothing, previous_token, next_layer, oracle, noisy_oracle, or `file.py:Class`."""
     predictor_settings: PredictorSettings = PredictorSettings()
     """Settings of the predictor."""

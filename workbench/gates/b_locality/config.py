@@ -7,6 +7,7 @@ from workbench.experiments.stalls import StallConfig
 from workbench.experiments.trace import TraceConfig
 from workbench.gates.base import GateConfig
 from workbench.gates.traces import TraceSource
+from workbench.policies import PolicyName
 
 
 class LocalityConfig(GateConfig):
@@ -20,7 +21,7 @@ class LocalityConfig(GateConfig):
     """Tokens to decode in each."""
     fractions: tuple[Share, ...] = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 0.50, 0.75, 1.0)
     """Cache capacities to replay, as shares of all records."""
-    policies: tuple[str, ...] = ("lru", "lfru", "belady")
+    policies: tuple[PolicyName, ...] = ("lru", "lfru", "belady")
     """Cache policies to replay; `lfru` and `belady` are always among them."""
     keep_cache: bool = True
     """True: a request starts with the cache that the request before left, as in one session; false: with an empty cache."""
