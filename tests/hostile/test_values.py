@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import get_origin
 
 import pytest
 
@@ -73,9 +74,6 @@ def is_well_built(kind, sound, path, value):
     return is_as_given(value, at(made.model_dump(mode="json"), path))
 
 
-TRIES = [(kind, path) for kind in BUILT for path in fields_of(kind)]
-
-
 @pytest.mark.parametrize("kind", BUILT, ids=lambda kind: kind.__name__)
 def test_every_setting_is_taken_as_it_is_or_refused(kind):
     tries = itertools.product(fields_of(kind), VALUES)
@@ -97,6 +95,9 @@ def values(tmp_path, packed, write_trace, routes_small, monkeypatch):
 def ends_well(ended, option, kinds, word):
     """Whether a command ended well that was given an odd value of an option."""
     refused = NO_INTEGER if int in kinds else NO_NUMBER if float in kinds else {"caf\udce9"}
+    if tuple in map(get_origin, kinds):
+        # cyclopts takes a list in JSON as several values
+        refused = refused - {"[1]"}
     if word in refused or (word == "-1" and option == "--seed"):
         return ended.status == 2 and STOPPED not in ended.err and is_one_line(ended.err.strip())
     if ended.status in (0, 1, 4):
