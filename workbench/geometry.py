@@ -30,6 +30,7 @@ COMPONENTS = (GATE, UP, DOWN)
 
 _MASK64 = (1 << 64) - 1
 _LARGEST_NUMBER = 2**31
+_LARGEST_FLOAT = 1e30
 _MOST_LAYERS = 4096
 _MAY_BE_ZERO = ("seed", "eos_token_id", "mtp_num_hidden_layers")
 
@@ -44,6 +45,12 @@ def _split_mix64(value: int) -> int:
 
 def _is_prime(value: int) -> bool:
     return value > 1 and all(value % d for d in range(2, math.isqrt(value) + 1))
+
+
+def _tuple_of(ids: object) -> tuple[Any, ...]:
+    if not isinstance(ids, list | tuple | None):
+        raise BadInput(f"config: ple_layer_ids must be a list of integers, got {str(ids)[:40]}")
+    return tuple(ids or ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +144,9 @@ class Geometry:
             if type(value) is not int or not low <= value < high:
                 raise BadInput(f"config: {name} must be an integer from {low} to {high - 1}, got {str(value)[:40]}")
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self) if field.type in (float, bool)):
-            number = type(value) in (int, float) and 0 < value < math.inf
+            number = type(value) in (int, float) and 0 < value < _LARGEST_FLOAT
             if not (isinstance(value, bool) if name == "norm_topk_prob" else number):
-                kind = "true or false" if name == "norm_topk_prob" else "a finite number above 0"
+                kind = "true or false" if name == "norm_topk_prob" else "a number above 0"
                 raise BadInput(f"config: {name} must be {kind}, got {str(value)[:40]}")
 
     @staticmethod
@@ -166,7 +173,7 @@ class Geometry:
         quantization = text.get("quantization") or text.get("quantization_config") or {}
         derived = {
             "layer_types": tuple(_LAYER_TYPE_NAMES.get(kind, kind) for kind in kinds),
-            "ple_layer_ids": tuple(text.get("ple_layer_ids") or ()),
+            "ple_layer_ids": _tuple_of(text.get("ple_layer_ids")),
             "rope_theta": rope.get("rope_theta", text.get("rope_theta", 1e7)),
             "partial_rotary_factor": rope.get("partial_rotary_factor", text.get("partial_rotary_factor", 0.25)),
             "codec": Codec(bits=quantization.get("bits", 4), group_size=quantization.get("group_size", 64)),

@@ -16,7 +16,7 @@ SMALL = {
     "gate": "gate --help",
     "notebook": "notebook --help",
     "simulate misses": "simulate misses {routes} --set fractions=[0.5]",
-    "simulate twin": "simulate twin --set tokens=1 --set layers=2",
+    "simulate twin": "simulate twin --set routes.tokens=1 --set routes.layers=2",
     "simulate sweep": "simulate sweep --help",
     "simulate validate": "simulate validate --help",
     "simulate routes": "simulate routes loop --out {tmp}/loop.parquet --set layers=2 --set experts=16",

@@ -16,26 +16,19 @@ from tests.hostile.values import (
     VALUES,
     WORDS,
     options_of,
+    settings_of,
     stop_before_work,
     tree,
     with_option,
     words_of,
 )  # fmt: skip
-from workbench.config import Config, ConfigError
+from workbench.config import ConfigError
 
 MOST_CHARACTERS = 700
 
 
 def is_one_line(text):
     return len(text.splitlines()) == 1 and text.isprintable() and len(text) <= MOST_CHARACTERS
-
-
-def fields_of(kind, path=()):
-    """Every setting of a configuration: path, and the tables that lead to it."""
-    for name, field in kind.model_fields.items():
-        yield (*path, name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Config):
-            yield from fields_of(field.annotation, (*path, name))
 
 
 def nested(path, value):
@@ -76,7 +69,7 @@ def is_well_built(kind, sound, path, value):
 
 @pytest.mark.parametrize("kind", BUILT, ids=lambda kind: kind.__name__)
 def test_every_setting_is_taken_as_it_is_or_refused(kind):
-    tries = itertools.product(fields_of(kind), VALUES)
+    tries = itertools.product(settings_of(kind), VALUES)
     assert not [(path, value) for path, value in tries if not is_well_built(kind, BUILT[kind], path, value)]
 
 

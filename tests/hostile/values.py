@@ -9,6 +9,7 @@ from typing import get_args
 
 from tests.hostile.commands import app, line_of
 from workbench.abba.records import AbbaConfig
+from workbench.config import Config
 from workbench.errors import UnmetPrerequisite
 from workbench.experiments.generate import GenerateConfig
 from workbench.experiments.modes import ModesConfig
@@ -129,3 +130,11 @@ def with_option(words, option, value):
 def tree(folder):
     """Every path below a folder."""
     return sorted(Path(folder).rglob("*"))
+
+
+def settings_of(kind, path=()):
+    """Every setting of a configuration: its path."""
+    for name, field in kind.model_fields.items():
+        yield (*path, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Config):
+            yield from settings_of(field.annotation, (*path, name))

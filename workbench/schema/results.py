@@ -79,7 +79,7 @@ class Status(StrEnum):
 class Result(Config):
     """Content of `result.json`."""
 
-    model_config = ConfigDict(allow_inf_nan=True)
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
 
     version: int = RESULT_VERSION
     """Schema version."""
