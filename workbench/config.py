@@ -124,7 +124,7 @@ def _plain(value: Any, place: str = "") -> Any:
     if not isinstance(value, str | int | float | None):
         raise ConfigError(f"{place}: no setting is a date or a time; put text in quotes (got {shortened(str(value))})")
     if isinstance(value, int) and value not in _INTEGERS:
-        raise ConfigError(f"{place}: an integer has at most 64 bits (got {shortened(str(value))})")
+        raise ConfigError(f"{place}: an integer has at most 64 bits")
     return value
 
 
