@@ -57,7 +57,7 @@ class GenerateConfig(Config):
     """End a turn after the end-of-text token."""
     tile: int = Field(256, ge=1)
     """Prompt tokens per prefill pass."""
-    idle_s: float = Field(0.0, ge=0)
+    idle_s: float = Field(0.0, ge=0, le=1e6)
     """Idle time between two turns (a tool runs, a person reads), seconds."""
     hot_set: int = Field(0, ge=0)
     """Most records prefetched for the sequence in the idle time, its most and latest used first; 0: none."""

@@ -7,14 +7,14 @@ records are dropped after each run. Experts are drawn uniformly, since `slice` h
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from pydantic import Field
 
 from workbench.analysis.run_metrics import union_ns
-from workbench.config import Config, Count, Seed
+from workbench.config import Config, Seed
 from workbench.errors import BadInput
 from workbench.experiments.bandwidth import known_bandwidth
 from workbench.experiments.disk_rates import known_rates
@@ -65,13 +65,13 @@ class ModesConfig(Config):
     """Profile whose store is read."""
     layer: int = Field(0, ge=0)
     """Index of the layer that is read."""
-    tiles: tuple[Count, ...] = (16, 64, 256, 1024, 2048)
+    tiles: tuple[Annotated[int, Field(ge=1, le=1 << 17)], ...] = (16, 64, 256, 1024, 2048)
     """Sizes of the tiles, tokens."""
     repeats: int = Field(4, ge=1)
     """Passes per tile and mode."""
-    before_us: float = Field(60.0, ge=0)
+    before_us: float = Field(60.0, ge=0, le=1e9)
     """Assumed compute time per token until its router's ids are known (attention and router), microseconds."""
-    pair_us: float = Field(6.0, ge=0)
+    pair_us: float = Field(6.0, ge=0, le=1e9)
     """Assumed compute time per token and routed expert, microseconds."""
     probe_s: float = Field(2.0, gt=0)
     """Seconds of each of the two probes of a disk without an envelope."""

@@ -105,7 +105,7 @@ class MissesConfig(Config):
     """Policies by name."""
     fractions: tuple[Share, ...] = (0.163, 0.258, 0.326, 0.415, 0.488)
     """Slots as shares of all records."""
-    resamples: int = Field(2000, ge=1)
+    resamples: int = Field(2000, ge=1, le=1_000_000)
     """Bootstrap resamples of the requests."""
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from workbench.analysis.run_metrics import run_metrics
 from workbench.analysis.twin_trust import Trust, trust
 from workbench.analysis.workers import completed
-from workbench.config import Config, Count
+from workbench.config import Config
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_routes, run_twin
 from workbench.files import read_json_object, with_numbers
 from workbench.paths import runs_folder
@@ -28,7 +28,7 @@ from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.envelopes import load_envelope
 from workbench.schema.parquet import write_parquet
 from workbench.schema.results import write_json
-from workbench.simulate.twin import TwinConfig
+from workbench.simulate.twin import Slots, TwinConfig
 
 TABLE_NAME = "sweep.parquet"
 _SHOWN = {
@@ -48,7 +48,7 @@ class SweepConfig(Config):
     """Routes to replay."""
     policies: tuple[PolicyName, ...] = ("lru", "lfru")
     """Eviction policies."""
-    num_slots: tuple[Count, ...] = (4008, 10_200)
+    num_slots: tuple[Slots, ...] = (4008, 10_200)
     """Cache sizes in records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Fewest missing experts that are computed together; barrier: all, after the last read."""

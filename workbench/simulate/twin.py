@@ -4,7 +4,7 @@ The twin uses nothing of a live run but these inputs, and logs the same events. 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -33,11 +33,14 @@ from workbench.simulate.stages import StageTimes
 from workbench.simulate.twin_sources import TimedSource, page_pool, record_pool
 from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES
 
+Slots = Annotated[int, Field(ge=1, le=1 << 24)]
+"""Slots of a simulated cache: the most are far above any machine's, and their tables fit in memory."""
+
 
 class TwinConfig(Config):
     """Settings of the simulated runtime."""
 
-    num_slots: int = Field(ge=1)
+    num_slots: Slots
     """Record slots of the cache."""
     policy: PolicyName = "lfru"
     """Eviction policy of records and pages."""
@@ -55,11 +58,11 @@ class TwinConfig(Config):
     """Limits of predicted reads: bytes, slots and reads in flight."""
     depth: int = Field(32, ge=1)
     """Most record reads in flight."""
-    idle_ms: float = Field(0.0, ge=0)
+    idle_ms: float = Field(0.0, ge=0, le=1e9)
     """Idle time between two turns (a tool runs, a person reads), milliseconds."""
     hot_set: int = Field(0, ge=0)
     """Most records that are prefetched (P3) in the idle time for the sequence that continues, its hottest first."""
-    ple_slots: int = Field(4096, ge=1)
+    ple_slots: Slots = 4096
     """Slots for n-gram pages."""
     ple_pages: int = Field(0, ge=0)
     """Synthetic n-gram pages per token, which replace the pages of the passes; 0: the passes keep their own pages."""

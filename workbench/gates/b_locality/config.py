@@ -27,7 +27,7 @@ class LocalityConfig(GateConfig):
     """True: a request starts with the cache that the request before left, as in one session; false: with an empty cache."""
     stalls: StallConfig = StallConfig()
     """Simulations of the time that a token waits for bytes."""
-    resamples: int = Field(default=2000, ge=100)
+    resamples: int = Field(default=2000, ge=100, le=1_000_000)
     """Bootstrap resamples of the requests."""
     min_requests: int = 40
     """Held-out requests that a full verdict needs."""
