@@ -1,3 +1,5 @@
+import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +98,36 @@ scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("ab
 @given(st.dictionaries(st.sampled_from("abcd"), scalars), st.sampled_from("abcd"), st.integers(-(2**60), 2**60))
 def test_a_setting_changes_its_key_alone(values, key, value):
     assert with_settings(values, [f"{key}={value}"]) == {**values, key: value}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("1\nother = 2", "1\nother = 2"), ("1 # one", "1 # one"), ("1]\nx = [2", "1]\nx = [2"), ("", ""), ("1,", "1,"),
+     ("[1,\n2]", [1, 2]), ("'a # b'", "a # b"), ("a, b", "a, b"), (5000 * "9", 5000 * "9"), (10_000 * "[", 10_000 * "[")],
+)  # fmt: skip
+def test_a_setting_is_one_value_or_its_whole_text(text, value):
+    assert with_settings({}, [f"key={text}"]) == {"key": value}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seed": True}, r"seed: Input should be a valid integer \(got True\)"),
+        ({"seed": 1.0}, "seed: Input should be a valid integer"),
+        ({"seed": "1"}, "seed: Input should be a valid integer"),
+        ({"seed": 2**63}, "seed: an integer has at most 64 bits"),
+        ({"seed": 10**4999}, "seed: an integer has at most 64 bits"),
+        ({"names": [datetime.date(2026, 1, 1)]}, "names: no setting is a date or a time"),
+        ({"cache": {"policy": datetime.time(1)}}, r"cache.policy: no setting is a date or a time; .* \(got 01:00:00\)"),
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, "; and 1 more"),
+    ],
+)
+def test_no_value_changes_its_type(values, message):
+    with pytest.raises(ConfigError, match=message):
+        Example.build(values)
+
+
+@pytest.mark.parametrize("value", [0, 5, "ab", [1], [["a", 1]], False])
+def test_what_is_no_table_stays_none(value):
+    with pytest.raises(ConfigError, match="t: a table is expected"):
+        overlay({"t": value}, {"t": {"x": None}})

@@ -17,13 +17,18 @@ from workbench.units import GB, GIB, KIB, MB, MIB, align_down, align_up, format_
         (" 2 GiB ", 2 * GIB),
         ("100mb", 100 * MB),
         ("7B", 7),
+        ("9007199254740993", 2**53 + 1),
+        ("1.1KiB", 1126),
     ],
 )
 def test_sizes_are_read_with_their_own_prefix(text, num_bytes):
     assert parse_bytes(text) == num_bytes
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "-1", "1.5.5GB", "12 parsecs", "1e9", "0x10", -5])
+@pytest.mark.parametrize(
+    "text",
+    ["", "MiB", "-1", "1.5.5GB", "12 parsecs", "1e9", "0x10", -5, True, 1.5, "1.5", "nan", 5000 * "9", "9" * 19 + "GiB", "٣"],
+)
 def test_other_words_are_refused(text):
     with pytest.raises(BadInput, match="not a size"):
         parse_bytes(text)

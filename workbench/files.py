@@ -2,9 +2,10 @@
 
 import errno
 import json
+import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from workbench.units import MIB, format_bytes
 
 MAX_TEXT_BYTES = 64 * MIB
 """Largest text or JSON file that is read: far above any configuration, prompt, index or result."""
+
+_WORDS = ("NaN", "Infinity", "-Infinity")
+"""Words for the numbers that JSON lacks; pydantic reads them as floats."""
 
 
 def open_regular(path: Path, max_bytes: int | None = None) -> int:
@@ -56,21 +60,55 @@ def read_text(path: Path) -> str:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
 
 
-def read_json(path: Path) -> Any:
-    """Content of a JSON file. Raises BadInput as `read_text` does, and on anything but JSON."""
+def read_json(path: Path, *, strict: bool = True) -> Any:
+    """Content of a JSON file. Raises BadInput as `read_text` does, and on anything but JSON.
+
+    Without `strict`, NaN and Infinity are numbers: earlier workbenches wrote them into results.
+    """
     text = read_text(path)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse if strict else None)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not JSON: {str(error)[:200] or 'nested too deeply'}") from None
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"it holds {constant}, which is no JSON number")
+
+
+def read_json_object(path: Path, *, strict: bool = True) -> dict[str, Any]:
     """Content of a file that holds one JSON object. Raises BadInput as `read_json` does, and on other JSON."""
-    content = read_json(path)
+    content = read_json(path, strict=strict)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: a JSON object is expected")
     return content
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """A value as strict JSON, which has no NaN and no infinity: they become `"NaN"`, `"Infinity"` and `"-Infinity"`.
+
+    Fields of type float read these words as numbers, `with_numbers` does so in tables. Paths and other objects become text.
+    """
+    return json.dumps(_with_words(value), indent=indent, allow_nan=False, default=str)
+
+
+def _with_words(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(float(value))
+    return _within(value, _with_words)
+
+
+def with_numbers(value: Any) -> Any:
+    """Content of a JSON file in which the words of `json_text` are numbers again."""
+    if isinstance(value, str) and value in _WORDS:
+        return float(value)
+    return _within(value, with_numbers)
+
+
+def _within(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: change(each) for key, each in value.items()}
+    return [change(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def check_output(path: Path) -> Path:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, shortened
 from workbench.files import read_json_object
 
 LINEAR_ATTENTION = "linear_attention"
@@ -30,6 +30,7 @@ COMPONENTS = (GATE, UP, DOWN)
 
 _MASK64 = (1 << 64) - 1
 _LARGEST_NUMBER = 2**31 - 1
+_LARGEST_FLOAT = 1e30
 _MOST_LAYERS = 4096
 _MOST = {"num_hidden_layers": _MOST_LAYERS, "mtp_num_hidden_layers": _MOST_LAYERS, "seed": 2**64 - 1}
 """Largest value of a field, where it is not `_LARGEST_NUMBER`."""
@@ -58,9 +59,11 @@ class Codec:
     group_size: int = 64
 
     def __post_init__(self) -> None:
-        if self.bits not in (2, 3, 4, 5, 6, 8) or self.group_size not in (32, 64, 128):
+        whole = type(self.bits) is int and type(self.group_size) is int
+        if not whole or self.bits not in (2, 3, 4, 5, 6, 8) or self.group_size not in (32, 64, 128):
             raise BadInput(
-                f"affine codec must have bits 2..8 and group size 32, 64 or 128, got {self.bits} and {self.group_size}"
+                f"affine codec must have bits 2..8 and group size 32, 64 or 128, "
+                f"got {str(self.bits)[:40]} and {str(self.group_size)[:40]}"
             )
 
     def matrix_bytes(self, rows: int, columns: int) -> int:
@@ -123,10 +126,10 @@ class Geometry:
             raise BadInput(f"unknown layer type {sorted(unknown)[0]!r}")
         if not 0 < self.num_experts_per_tok <= self.num_experts:
             raise BadInput(f"top-{self.num_experts_per_tok} of {self.num_experts} experts is not a routing")
-        if any(not 1 <= i <= self.num_hidden_layers for i in self.ple_layer_ids):
-            raise BadInput(
-                f"ple_layer_ids {list(self.ple_layer_ids)} must lie in 1..{self.num_hidden_layers} (they count from 1)"
-            )
+        ids = self.ple_layer_ids
+        if not all(type(i) is int and 1 <= i <= self.num_hidden_layers for i in ids) or len(set(ids)) < len(ids):
+            most = f"1..{self.num_hidden_layers} (they count from 1)"
+            raise BadInput(f"ple_layer_ids {shortened(str(list(ids)))} must be integers in {most}, none twice")
         if self.ple_layer_ids and (self.ple_heads == 0 or self.ple_embed_dim % self.ple_heads):
             raise BadInput(f"ple_embed_dim {self.ple_embed_dim} must be a multiple of {self.ple_heads} n-gram heads, one or more")
         if (heads := len(self.ple_layer_ids) * self.ple_heads) > _MOST_NGRAM_HEADS:
@@ -135,10 +138,15 @@ class Geometry:
             raise BadInput("indexer_budget must be a multiple of indexer_compress_ratio")
 
     def _check_numbers(self) -> None:
-        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self) if field.type is int):
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
             low, high = (0 if name in _MAY_BE_ZERO else 1), _MOST.get(name, _LARGEST_NUMBER)
-            if type(value) is not int or not low <= value <= high:
+            if field.type is int and not (type(value) is int and low <= value <= high):
                 raise BadInput(f"config: {name} must be an integer from {low} to {high}, got {str(value)[:40]}")
+            if field.type is float and not (type(value) in (int, float) and 0 < value < _LARGEST_FLOAT):
+                raise BadInput(f"config: {name} must be a number above 0, got {str(value)[:40]}")
+            if field.type is bool and type(value) is not bool:
+                raise BadInput(f"config: {name} must be true or false, got {str(value)[:40]}")
 
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> "Geometry":
@@ -156,7 +164,7 @@ class Geometry:
         rope = text.get("rope_parameters") or {}
         num_layers = text.get("num_hidden_layers", 0)
         if num_layers > _MOST_LAYERS:
-            raise BadInput(f"config: num_hidden_layers must be at most {_MOST_LAYERS}, got {num_layers}")
+            raise BadInput(f"config: num_hidden_layers must be at most {_MOST_LAYERS}, got {str(num_layers)[:40]}")
         interval = text.get("full_attention_interval", 4)
         kinds = text.get("layer_types") or [
             INDEXED_ATTENTION if (i + 1) % interval == 0 else LINEAR_ATTENTION for i in range(num_layers)

@@ -18,8 +18,8 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """A cell as text: integers with thousands separators, floats with four significant digits, None as a dash."""
-    if value is None:
+    """A cell as text: integers with thousands separators, floats with four significant digits, None and NaN as a dash."""
+    if value is None or value != value:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Literal, get_args
 
 from workbench.errors import BadInput
 
-PROFILES = ("mini", "slice", "flash-next")
+Profile = Literal["mini", "slice", "flash-next"]
+"""Model and its store."""
+PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
 def home() -> Path:

@@ -1,8 +1,9 @@
 """Units: bytes are integers, binary and decimal prefixes are never mixed, times are int64 nanoseconds."""
 
 import re
+from fractions import Fraction
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, shortened
 
 KIB = 1024
 MIB = 1024**2
@@ -19,14 +20,19 @@ PAGE_BYTES = 4096
 """Alignment of store layers, PLE pages and uncached reads (Linux on x86-64; the 16 KiB of macOS is a multiple)."""
 
 _SUFFIXES = {"": 1, "B": 1, "KB": KB, "MB": MB, "GB": GB, "KIB": KIB, "MIB": MIB, "GIB": GIB, "K": KIB, "M": MIB, "G": GIB}
+_SIZE = re.compile(r"\s*(\d{1,19}(?:\.\d{1,19})?)\s*([A-Za-z]*)\s*", re.ASCII)
+_MOST_BYTES = 2**63
+"""Sizes are int64."""
 
 
 def parse_bytes(text: str | int) -> int:
     """Bytes of `"64MiB"`, `"1.5 GB"`, `"4096"` or an integer. Raises BadInput on anything else or on a negative size."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
-    if match is None or match.group(2).upper() not in _SUFFIXES:
-        raise BadInput(f"not a size: {text!r} (write e.g. 64MiB, 1.5GB or 4096)")
-    return int(float(match.group(1)) * _SUFFIXES[match.group(2).upper()])
+    match = _SIZE.fullmatch(str(text))
+    if match is not None and match[2].upper() in _SUFFIXES:
+        size = Fraction(match[1]) * _SUFFIXES[match[2].upper()]
+        if size < _MOST_BYTES and (size.denominator == 1 or match[2]):
+            return int(size)
+    raise BadInput(f"not a size: {shortened(repr(text))} (write e.g. 64MiB, 1.5GB or 4096)")
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -69,7 +69,7 @@ def test_a_warm_up_leaves_no_events_and_the_same_text(mini_store, tmp_path):
     [
         ({"turns": []}, "give a prompt"),
         ({"turns": [""]}, "give a prompt"),
-        ({"profile": "maxi"}, "no such profile"),
+        ({"profile": "maxi"}, "profile: Input should be 'mini', 'slice' or 'flash-next'"),
         ({"resident": True, "profile": "flash-next"}, "does not run resident"),
     ],
 )

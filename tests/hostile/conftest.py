@@ -13,13 +13,13 @@ from workbench.cli import track as cli_track
 
 @pytest.fixture
 def end(capsys, monkeypatch):
-    """Runs a command line as the program would, and tells how it ended. Servers are not started."""
+    """Runs a command line, or its words, as the program would, and tells how it ended. Servers are not started."""
     monkeypatch.setattr(cli_track, "_become", lambda command, environment: None)
 
     def run(line):
         capsys.readouterr()
         try:
-            status = run_words(shlex.split(line))
+            status = run_words(shlex.split(line) if isinstance(line, str) else [str(word) for word in line])
         except SystemExit as error:
             status = error.code
         except BaseException:

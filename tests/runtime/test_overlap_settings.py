@@ -147,7 +147,7 @@ def test_settings_that_contradict_are_refused(mini_store, two_tables, monkeypatc
     with pytest.raises(BadInput, match="bundled are m2-mini"):
         StreamedEngine(mini_store, RuntimeConfig(envelope="m9"), EventLog())
     monkeypatch.setattr(memory, "SMALL_RECORD_BYTES", 0)
-    with pytest.raises(BadInput, match="use readback=ids"):
+    with pytest.raises(BadInput, match=r"use runtime\.readback=ids"):
         StreamedEngine(two_tables[1], RuntimeConfig(readback="misses"), EventLog())
 
 

@@ -134,4 +134,4 @@ def test_belady_and_unknown_policies_are_refused(mini_store):
     with pytest.raises(BadInput, match="future"):
         StreamedEngine(mini_store, RuntimeConfig(policy="belady"), EventLog())
     with pytest.raises(BadInput, match="did you mean lfru"):
-        StreamedEngine(mini_store, RuntimeConfig(policy="lfr"), EventLog())
+        RuntimeConfig.build({"policy": "lfr"})

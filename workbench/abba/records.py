@@ -3,11 +3,12 @@
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from workbench.abba.cache_state import CacheState
 from workbench.abba.power import PowerState
 from workbench.config import Config
+from workbench.paths import Profile
 from workbench.plugins import pinned
 from workbench.schema import Evidence
 
@@ -22,7 +23,7 @@ ARM_COMMAND = ("{python}", "-m", "workbench.cli", "generate", "--config", "{plan
 class AbbaConfig(Config):
     """Configuration of a comparison, written to disk before its first arm."""
 
-    profile: str = "mini"
+    profile: Profile = "mini"
     """mini, slice or flash-next."""
     evidence: Evidence = Evidence.PHYSICAL
     """How the arms' numbers are obtained; an arm with other evidence makes its cohort invalid."""
@@ -120,6 +121,8 @@ class Reason(Config):
 class WatchRecord(Config):
     """Summary of the watchdog's readings during an arm."""
 
+    model_config = ConfigDict(allow_inf_nan=True)
+
     wall_s: float
     """Seconds watched."""
     num_samples: int
@@ -144,6 +147,8 @@ class WatchRecord(Config):
 
 class ArmRecord(Config):
     """Record of one arm's run."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     name: ArmName
     """Position and letter."""

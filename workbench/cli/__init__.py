@@ -3,10 +3,11 @@
 import os
 import sys
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from workbench import __version__
-from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.cli.values import check_variables, check_words, number_as_written
+from workbench.errors import BadInput, UnmetPrerequisite, one_line, shortened
 from workbench.interrupts import sigterm_as_interrupt
 
 app = App(
@@ -15,6 +16,7 @@ app = App(
     version=__version__,
     result_action="return_value",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(converter=number_as_written),
 )
 
 
@@ -46,13 +48,16 @@ def _open_standard_streams() -> None:
 def run(tokens: list[str]) -> int:
     """Runs one command line and returns its exit status; a command returns its status, or None for 0."""
     try:
+        check_words(tokens)
+        check_variables()
         status = app(tokens, exit_on_error=False, print_error=False)
         return status if isinstance(status, int) else 0
     except CycloptsError as error:
-        print(f"workbench: {' '.join(str(error).split())} (see workbench {_command(tokens)}--help)", file=sys.stderr)
+        said = one_line(shortened(" ".join(str(error).split()), 300))
+        print(f"workbench: {said} (see workbench {_command(tokens)}--help)", file=sys.stderr)
         return BadInput.exit_code
     except (BadInput, UnmetPrerequisite) as error:
-        print(f"workbench: {error}", file=sys.stderr)
+        print(f"workbench: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
         # its argument, if there is one, says how to resume
@@ -64,7 +69,7 @@ def run(tokens: list[str]) -> int:
         return 141
     except OSError as error:
         # a disk that is full, unreadable or broken: the error's text says what and where
-        print(f"workbench: {error}", file=sys.stderr)
+        print(f"workbench: {one_line(str(error))}", file=sys.stderr)
         return BadInput.exit_code
 
 

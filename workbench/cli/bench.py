@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from workbench.cli.groups import command_group
 from workbench.cli.output import OutputFolder, print_json, print_table
 from workbench.cli.simulated import Settings, rounded
+from workbench.cli.values import Seed
 from workbench.errors import BadInput
 from workbench.units import MIB, PAGE_BYTES, format_bytes, parse_bytes
 
@@ -40,7 +41,7 @@ def io(
     pairs: int = 7,
     pages: int = 100_000,
     file_bytes: str = "2GiB",
-    seed: int = 0,
+    seed: Seed = 0,
     json: bool = False,
 ) -> None:
     """Reads records and pages of a probe file uncached; with `--against fio`, fio and our reader take turns and are compared.

@@ -14,6 +14,7 @@ from workbench.stores.build import BuildSettings
 from workbench.units import GB, format_bytes
 
 _BF16_BYTES = 2
+_MOST_GBPS = 1_000_000
 _NO_BANDWIDTH = (
     "No bound without a bandwidth: give --bandwidth-gbps, the GB/s of the disk at this record size. "
     "`workbench gate A` measures it, `workbench bench io` does so in half a minute."
@@ -103,8 +104,8 @@ def token_figures(shapes: Geometry, bandwidth_gbps: float | None) -> dict[str, i
         "kv_bytes_per_token": shapes.kv_bytes_per_token(),
     }
     if bandwidth_gbps is not None:
-        if bandwidth_gbps <= 0:
-            raise BadInput(f"--bandwidth-gbps must be above 0, got {bandwidth_gbps:g}")
+        if not 0 < bandwidth_gbps <= _MOST_GBPS:
+            raise BadInput(f"--bandwidth-gbps must be above 0 and at most {_MOST_GBPS:,}, got {bandwidth_gbps:g}")
         demand = shapes.demand_bytes_per_token + page_bytes
         figures["bandwidth_gbps"] = float(bandwidth_gbps)
         figures["bound_tps_nothing_cached"] = bandwidth_bound_tps(demand, bandwidth_gbps * GB)

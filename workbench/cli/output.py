@@ -1,13 +1,12 @@
 """How commands print: markdown tables for people, one JSON document for programs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from workbench.files import check_output, check_output_folder
+from workbench.files import check_output, check_output_folder, json_text
 from workbench.markdown import markdown_table
 
 JSON_VERSION = 1
@@ -18,8 +17,8 @@ OutputFolder = Annotated[Path, Parameter(validator=lambda _, path: path and chec
 
 
 def print_json(kind: str, content: Mapping[str, Any]) -> None:
-    """Prints one JSON document with its schema version to stdout; units are part of the keys."""
-    print(json.dumps({"schema_version": JSON_VERSION, "kind": kind, **content}, indent=1, default=str))
+    """Prints one document of strict JSON with its schema version to stdout; units are part of the keys."""
+    print(json_text({"schema_version": JSON_VERSION, "kind": kind, **content}, indent=1))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:

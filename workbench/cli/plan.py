@@ -1,5 +1,7 @@
 """`workbench plan`: tokens/s to expect of a machine for Flash-Next. Arithmetic on published and simulated figures."""
 
+from typing import Literal
+
 from cyclopts import App
 
 from workbench.cli.output import print_json, print_table
@@ -28,7 +30,7 @@ def plan(
     budget_gb: float | None = None,
     ssd_gbps: tuple[float, float] | None = None,
     compute_ms: tuple[float, float] | None = None,
-    drafts: int | None = None,
+    drafts: Literal[0, 1, 2] | None = None,
     published: bool = False,
     json: bool = False,
 ) -> None:

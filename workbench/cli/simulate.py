@@ -9,6 +9,7 @@ from workbench.cli.groups import command_group
 from workbench.cli.output import OutputFile, OutputFolder, print_json, print_table
 from workbench.cli.simulated import Settings, rounded, show
 from workbench.cli.track import file_results
+from workbench.cli.values import Seed
 from workbench.paths import runs_folder
 from workbench.schema import write_routes
 from workbench.schema.routes import check_geometry
@@ -54,7 +55,7 @@ def misses(
     file_results(out or runs_folder())
 
 
-def published(*, seed: int = 0, json: bool = False) -> None:
+def published(*, seed: Seed = 0, json: bool = False) -> None:
     """Compares marginals and misses of the synthetic routes with those published for Flash-Next, with the errors.
 
     Example: workbench simulate published

@@ -8,6 +8,7 @@ from cyclopts import App
 from workbench.cli.output import OutputFolder, print_json, print_table
 from workbench.cli.simulated import Settings, result_of, rounded, show
 from workbench.cli.track import file_results
+from workbench.cli.values import Seed
 from workbench.config import overlay, read_toml
 from workbench.paths import data_folder, runs_folder
 from workbench.progress import progress
@@ -167,7 +168,7 @@ def _run_row(row: dict[str, Any]) -> dict[str, str]:
     return {**settings, "wave": row["wave"], "family": row["family"], **pairs, "evidence": row["live_evidence"]}
 
 
-def machines(*, seed: int = 0, json: bool = False) -> None:
+def machines(*, seed: Seed = 0, json: bool = False) -> None:
     """Compares the twin's tokens/s for Flash-Next with published reports of several machines.
 
     Example: workbench simulate machines

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from workbench.cli.output import OutputFolder, print_json, print_table
+from workbench.cli.values import Seed
 from workbench.geometry import Codec
 from workbench.paths import store_folder
 from workbench.stores.build import BuildSettings
@@ -60,7 +61,11 @@ def pack(
     from workbench.stores.pack import pack as pack_checkpoint
 
     settings = BuildSettings(storage_format=storage_format, row_codec=row_codec, page_bytes=page_bytes)
-    codec = None if bits is None and group_size is None else Codec(bits=bits or 4, group_size=group_size or 64)
+    codec = (
+        None
+        if bits is None and group_size is None
+        else Codec(bits=4 if bits is None else bits, group_size=64 if group_size is None else group_size)
+    )
     try:
         manifest = pack_checkpoint(checkpoint, out, settings=settings, codec=codec)
     except KeyboardInterrupt:
@@ -68,7 +73,7 @@ def pack(
     _print_store(out, manifest, json)
 
 
-def make_slice(*, layers: int = 4, seed: int = 0, out: OutputFolder | None = None, json: bool = False) -> None:
+def make_slice(*, layers: int = 4, seed: Seed = 0, out: OutputFolder | None = None, json: bool = False) -> None:
     """Makes the store of profile slice: true Flash-Next records drawn from a seed, no checkpoint needed.
 
     Example: workbench slice --layers 4 --out data/stores/slice

@@ -13,7 +13,7 @@ from workbench.cli.output import print_table
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.paths import notebooks_folder, runs_folder
 from workbench.schema import Status, list_runs
-from workbench.schema.results import ARM_VARIABLE
+from workbench.schema.results import arm_tags
 
 if TYPE_CHECKING:
     from workbench.tracking import Filed
@@ -106,7 +106,7 @@ def file_results(root: Path) -> None:
     An arm of a comparison files nothing: the comparison files all arms after the last. With `WORKBENCH_TRACKING=off` nothing is
     filed until `workbench track`.
     """
-    if ARM_VARIABLE in os.environ or os.environ.get("WORKBENCH_TRACKING") == "off":
+    if arm_tags() is not None or os.environ.get("WORKBENCH_TRACKING") == "off":
         return
     from workbench.tracking import run_link, track
 

@@ -16,7 +16,7 @@ from workbench.analysis.classes import read_tables
 from workbench.analysis.detectors import run_detectors
 from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.token_bound import token_bound
-from workbench.config import Config
+from workbench.config import Config, Figure
 from workbench.errors import BadInput
 from workbench.experiments.attribution import attribute
 from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
@@ -25,7 +25,7 @@ from workbench.experiments.routes import RouteRecorder, write_model_routes
 from workbench.files import write_atomically
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
 from workbench.loading.warming import Warming
-from workbench.paths import bundled_model, runs_folder, store_folder
+from workbench.paths import Profile, bundled_model, runs_folder, store_folder
 from workbench.plugins import short_name
 from workbench.readers import PacedReader
 from workbench.runtime.config import RuntimeConfig
@@ -46,7 +46,7 @@ TextSink = Callable[[str], None]
 class GenerateConfig(Config):
     """One request of one or more turns, which share the sequence's state and the cache."""
 
-    profile: str = "mini"
+    profile: Profile = "mini"
     """mini, slice or flash-next."""
     turns: tuple[str, ...] = ()
     """Prompts, one per turn; the sequence's state and the cache are kept between turns."""
@@ -58,7 +58,7 @@ class GenerateConfig(Config):
     """End a turn after the end-of-text token."""
     tile: int = Field(256, ge=1)
     """Prompt tokens per prefill pass."""
-    idle_s: float = Field(0.0, ge=0)
+    idle_s: float = Field(0.0, ge=0, le=1e6)
     """Idle time between two turns (a tool runs, a person reads), seconds."""
     hot_set: int = Field(0, ge=0)
     """Most records prefetched for the sequence in the idle time, its most and latest used first; 0: none."""
@@ -70,7 +70,7 @@ class GenerateConfig(Config):
     """Tokens decoded before the run, in a sequence that is discarded with its events; the cache keeps the records they read."""
     attribution_tokens: int = Field(8, ge=0)
     """Tokens decoded after the run to time each stage; 0: no stage times, and hence no bound."""
-    bandwidth_gbps: float | None = Field(None, gt=0)
+    bandwidth_gbps: Figure | None = None
     """Disk bandwidth for the bound, decimal GB/s; default: from the disk's envelope, else from a probe before the run."""
     probe_s: float = Field(2.0, gt=0)
     """Seconds of the probe."""
@@ -97,6 +97,7 @@ def run_generate(config: GenerateConfig, *, on_text: TextSink | None = None, roo
     """Runs one request and writes its result folder. Raises BadInput on settings that can't be used."""
     if not config.turns or not all(config.turns):
         raise BadInput("nothing to generate from: give a prompt")
+    config.runtime.check_envelope()
     tags = {"arm": "resident" if config.resident else f"streamed-{short_name(config.runtime.policy)}"}
     root = root or runs_folder()
     folder = RunFolder.create(root, "generate", config, profile=config.profile, evidence=config.evidence, tags=tags)

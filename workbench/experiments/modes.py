@@ -7,18 +7,18 @@ records are dropped after each run. Experts are drawn uniformly, since `slice` h
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from pydantic import Field
 
 from workbench.analysis.run_metrics import union_ns
-from workbench.config import Config
+from workbench.config import Config, Seed
 from workbench.errors import BadInput
 from workbench.experiments.bandwidth import known_bandwidth
 from workbench.experiments.disk_rates import known_rates
-from workbench.paths import runs_folder, store_folder
+from workbench.paths import Profile, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.readers.clock import Clock, RealClock
 from workbench.runtime.config import RuntimeConfig
@@ -61,23 +61,23 @@ MODE_SCHEMA: dict[str, Any] = {
 class ModesConfig(Config):
     """Settings of a measurement of prefill modes."""
 
-    profile: str = "slice"
+    profile: Profile = "slice"
     """Profile whose store is read."""
     layer: int = Field(0, ge=0)
     """Index of the layer that is read."""
-    tiles: tuple[int, ...] = (16, 64, 256, 1024, 2048)
+    tiles: tuple[Annotated[int, Field(ge=1, le=1 << 17)], ...] = (16, 64, 256, 1024, 2048)
     """Sizes of the tiles, tokens."""
     repeats: int = Field(4, ge=1)
     """Passes per tile and mode."""
-    before_us: float = Field(60.0, ge=0)
+    before_us: float = Field(60.0, ge=0, le=1e9)
     """Assumed compute time per token until its router's ids are known (attention and router), microseconds."""
-    pair_us: float = Field(6.0, ge=0)
+    pair_us: float = Field(6.0, ge=0, le=1e9)
     """Assumed compute time per token and routed expert, microseconds."""
     probe_s: float = Field(2.0, gt=0)
     """Seconds of each of the two probes of a disk without an envelope."""
     runtime: RuntimeConfig = RuntimeConfig(cache_bytes=GIB)
     """Cache and reads."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the drawn routes."""
 
 
@@ -228,6 +228,7 @@ def _median(series: pl.Series) -> float:
 
 def run_modes(config: ModesConfig, *, root: Path | None = None) -> RunFolder:
     """Measures the modes into a result folder with `artifacts/modes.parquet`. Raises BadInput as `measure_modes` does."""
+    config.runtime.check_envelope()
     folder = RunFolder.create(
         root or runs_folder(), "modes", config, profile=config.profile, evidence=Evidence.EMULATED, tags={"arm": "modes"}
     )

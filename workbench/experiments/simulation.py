@@ -15,9 +15,10 @@ from workbench.analysis.run_metrics import run_metrics, token_series
 from workbench.analysis.twin_errors import decoded
 from workbench.analysis.twin_trust import estimates, trust
 from workbench.analysis.workers import POOL_PAYS, completed
-from workbench.config import Config
+from workbench.config import Config, Seed, Share
 from workbench.errors import BadInput
 from workbench.paths import runs_folder
+from workbench.policies import PolicyName
 from workbench.progress import progress
 from workbench.schema import EventLog, Evidence, RunFolder, read_events, read_routes
 from workbench.schema.envelopes import load_envelope
@@ -55,7 +56,7 @@ class RoutesConfig(Config):
     """Tokens of a loop's cycle."""
     hot: int = Field(20, ge=1)
     """Hot experts of a scan."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of synthetic routes."""
 
 
@@ -110,11 +111,11 @@ class MissesConfig(Config):
 
     routes: RoutesConfig = RoutesConfig()
     """Routes to replay."""
-    policies: tuple[str, ...] = ("lru", "lfru", "arc", "s3-fifo", "score", "layer-quota", "belady")
+    policies: tuple[PolicyName, ...] = ("lru", "lfru", "arc", "s3-fifo", "score", "layer-quota", "belady")
     """Policies by name."""
-    fractions: tuple[float, ...] = (0.163, 0.258, 0.326, 0.415, 0.488)
+    fractions: tuple[Share, ...] = (0.163, 0.258, 0.326, 0.415, 0.488)
     """Slots as shares of all records."""
-    resamples: int = Field(2000, ge=1)
+    resamples: int = Field(2000, ge=1, le=1_000_000)
     """Bootstrap resamples of the requests."""
 
 

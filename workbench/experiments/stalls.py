@@ -9,7 +9,7 @@ from pydantic import Field
 
 from workbench.analysis.twin_errors import decoded
 from workbench.analysis.workers import completed
-from workbench.config import Config
+from workbench.config import Config, Share
 from workbench.experiments.simulation import LoadedRoutes, TwinRunConfig, run_twin
 from workbench.paths import data_folder
 from workbench.scheduling.ticket import WaveSize
@@ -26,7 +26,7 @@ class StallConfig(Config):
 
     requests: int = Field(4, ge=1)
     """First requests of the trace that are replayed."""
-    fractions: tuple[float, ...] = (0.1, 0.25, 0.5)
+    fractions: tuple[Share, ...] = (0.1, 0.25, 0.5)
     """Slots as shares of all records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Fewest missing experts that are computed together; barrier: all, after the last read."""

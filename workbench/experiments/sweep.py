@@ -5,7 +5,6 @@ its finished points, and all points are written to one parquet table.
 """
 
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,18 @@ from workbench.analysis.twin_trust import Trust, trust
 from workbench.analysis.workers import completed
 from workbench.config import Config
 from workbench.experiments.simulation import RoutesConfig, TwinRunConfig, load_routes, run_twin
+from workbench.files import read_json_object, with_numbers
 from workbench.paths import runs_folder
-from workbench.plugins import Plugin, short_name
-from workbench.prediction import PredictorSettings
+from workbench.plugins import short_name
+from workbench.policies import PolicyName
+from workbench.prediction import PredictorName, PredictorSettings
 from workbench.progress import progress
 from workbench.scheduling.ticket import WaveSize
 from workbench.schema import EventLog, Evidence, RunFolder, Status, list_runs
 from workbench.schema.envelopes import load_envelope
 from workbench.schema.parquet import write_parquet
 from workbench.schema.results import write_json
-from workbench.simulate.twin import TwinConfig
+from workbench.simulate.twin import Slots, TwinConfig
 
 TABLE_NAME = "sweep.parquet"
 _SHOWN = {
@@ -45,13 +46,13 @@ class SweepConfig(Config):
 
     routes: RoutesConfig = RoutesConfig(requests=1, tokens=100)
     """Routes to replay."""
-    policies: tuple[Plugin, ...] = ("lru", "lfru")
+    policies: tuple[PolicyName, ...] = ("lru", "lfru")
     """Eviction policies."""
-    num_slots: tuple[int, ...] = (4008, 10_200)
+    num_slots: tuple[Slots, ...] = (4008, 10_200)
     """Cache sizes in records."""
     waves: tuple[WaveSize, ...] = ("barrier", 4)
     """Fewest missing experts that are computed together; barrier: all, after the last read."""
-    predictors: tuple[Plugin, ...] = ("nothing", "oracle")
+    predictors: tuple[PredictorName, ...] = ("nothing", "oracle")
     """Predictors of expert reads."""
     predictor_settings: PredictorSettings = PredictorSettings()
     """Settings of all predictors."""
@@ -114,13 +115,19 @@ def _run_points(points: list[TwinRunConfig], workers: int, folder: Path, earlier
     folder.mkdir()
     for point in points:
         if earlier is not None and (done := earlier / _file_name(point)).exists():
-            write_json(folder / _file_name(point), json.loads(done.read_text()))
+            write_json(folder / _file_name(point), _row(done))
     missing = [point for point in points if not (folder / _file_name(point)).exists()]
     with progress("sweep", len(missing)) as advance:
         for index, row in completed(run_point, [(point,) for point in missing], workers):
             write_json(folder / _file_name(missing[index]), row)
             advance(1)
-    return [json.loads((folder / _file_name(point)).read_text()) for point in points]
+    return [_row(folder / _file_name(point)) for point in points]
+
+
+def _row(path: Path) -> dict[str, Any]:
+    """A finished point's row."""
+    row: dict[str, Any] = with_numbers(read_json_object(path, strict=False))
+    return row
 
 
 def run_point(point: TwinRunConfig) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The timeline of a finished run: one token as a Perfetto trace and as a figure, and its exposed waits by layer and class."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import polars as pl
 from workbench.analysis.timeline import choose_pass, exposed_waits, numbered_passes, token_spans, token_words
 from workbench.analysis.trace_events import trace_document
 from workbench.errors import BadInput
-from workbench.files import check_output, write_atomically
+from workbench.files import check_output, json_text, write_atomically
 from workbench.plots.style import save_figure
 from workbench.plots.timeline import timeline_figure
 from workbench.schema import Evidence, RunFolder, read_events
@@ -64,7 +63,7 @@ def make_timeline(run: RunFolder, out: Path | None = None, *, number: int | None
     token_ms = (chosen["end_ns"] - chosen["start_ns"]) / NS_PER_MS / num_tokens
     named = f"{about['kind']}/{about['run_id']}"
     said = {"run": named, "token": words, "profile": about["profile"], "evidence": about["evidence"]}
-    write_atomically(trace, (json.dumps(trace_document(spans, said)) + "\n").encode())
+    write_atomically(trace, (json_text(trace_document(spans, said)) + "\n").encode())
     each = "" if num_tokens == 1 else " each"
     title = f"{words.capitalize()}: {token_ms:.1f} ms{each}, exposed wait {waits['wait_ms'].sum():.1f} ms{each}"
     source = f"{about['profile']}, {named}"

@@ -14,7 +14,7 @@ from workbench.errors import BadInput
 from workbench.experiments.generate import encode, load_tokenizer
 from workbench.experiments.routes import RouteRecorder, write_model_routes
 from workbench.files import write_atomically
-from workbench.paths import data_folder, runs_folder, store_folder
+from workbench.paths import Profile, data_folder, runs_folder, store_folder
 from workbench.progress import progress
 from workbench.prompts import Prompt, load_prompts
 from workbench.runtime.config import RuntimeConfig
@@ -32,7 +32,7 @@ _PARTS_NAME = "parts"
 class TraceConfig(Config):
     """The requests to decode, and the settings of decoding."""
 
-    profile: str = "mini"
+    profile: Profile = "mini"
     """mini, slice or flash-next."""
     requests: int = Field(40, ge=1)
     """Number of requests, whose prompts are taken from the families in turn; they run one after another with one cache."""
@@ -84,6 +84,7 @@ def trace_steps(
     of tokens done since its last call.
     """
     prompts = choose_prompts(config)
+    config.runtime.check_envelope()
     tags = {**(tags or {}), "split": config.split}
     folder = RunFolder.create(root or runs_folder(), "trace", config, profile=config.profile, evidence=Evidence.TRACE, tags=tags)
     with folder, StreamedEngine(store_folder(config.profile), config.runtime, folder.events) as engine:

@@ -11,14 +11,15 @@ import polars as pl
 from pydantic import Field
 
 from workbench.analysis.twin_errors import ARM, Decoded, decoded, error_row, error_table, judge_twin
-from workbench.config import Config
+from workbench.config import Config, Seed, Share
 from workbench.experiments.disk_probe import probe_envelope
 from workbench.experiments.live_twin import twin_inputs
 from workbench.experiments.stage_timing import Calibration, TimingPlan, compute_times, fit_read_cost, take_turns, timing_steps
 from workbench.experiments.trace import TraceConfig, trace_steps
-from workbench.paths import runs_folder, store_folder
+from workbench.paths import Profile, runs_folder, store_folder
 from workbench.plots.style import save_figure
 from workbench.plots.twin import error_figure
+from workbench.policies import PolicyName
 from workbench.progress import progress
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.sampling import SamplingConfig
@@ -44,7 +45,7 @@ class LiveCase(Config):
     """Prompt family; its first held-out prompts are used."""
     cache_share: float = Field(gt=0, le=1)
     """Slots as a share of all records."""
-    policy: str
+    policy: PolicyName
     """Eviction policy."""
     wave: WaveSize
     """As `runtime.wave`."""
@@ -55,15 +56,15 @@ class LiveCase(Config):
 class TwinValidationConfig(Config):
     """The live runs of a validation, and the errors allowed to the twin."""
 
-    profile: str = "mini"
+    profile: Profile = "mini"
     """Profile of the model and store."""
     envelopes: tuple[str, ...] = ("", "usb-10gbps")
     """Names of disks; an empty name is this disk at its own speed. All other disks are emulated over cached files."""
     slowed: tuple[str, ...] = ("m5-pro-2tb",)
     """Disks emulated with a record's read time as for Flash-Next's larger records; else compute would hide the reads."""
-    cache_shares: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6)
+    cache_shares: tuple[Share, ...] = (0.15, 0.25, 0.4, 0.6)
     """Slots as shares of all records; there is one live run per disk and share."""
-    policies: tuple[str, ...] = ("lfru", "lru", "s3-fifo", "arc")
+    policies: tuple[PolicyName, ...] = ("lfru", "lru", "s3-fifo", "arc")
     """Eviction policies, used in rotation."""
     waves: tuple[WaveSize, ...] = (4, "barrier", 1, "all")
     """Settings of `runtime.wave`, used in rotation."""
@@ -81,7 +82,7 @@ class TwinValidationConfig(Config):
     """Largest mean absolute error of hits, token time and exposed wait with which the twin is fit."""
     min_runs: int = Field(9, ge=1)
     """Fewest live runs for the verdict that the twin is fit."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the sampled tokens."""
 
     def cases(self, disks: Iterable[str]) -> Iterator[LiveCase]:

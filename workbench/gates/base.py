@@ -4,24 +4,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from workbench.config import Config
+from workbench.config import Config, Seed
 from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.gates.stage import Stage, read_stage, stage_of
+from workbench.paths import Profile
 from workbench.schema import Criterion, Evidence, Outcome, Result, RunFolder, Status, Verdict, decide, list_runs
 
 
 class GateConfig(Config):
     """Settings that every gate has."""
 
-    profile: Literal["mini", "slice", "flash-next"] = "mini"
+    profile: Profile = "mini"
     """Model and store that the gate runs on."""
     smoke: bool = False
     """A small run that shows the machinery works; its verdict is inconclusive at best."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Seed of every random choice."""
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from workbench.config import Config
 from workbench.errors import BadInput, did_you_mean
 from workbench.files import write_atomically
 from workbench.gates import GATES, find_gate
-from workbench.paths import notebooks_folder
+from workbench.paths import Profile, notebooks_folder
 from workbench.schema import Evidence, RunFolder
 
 _CELL_TIMEOUT_S = 3600
@@ -23,7 +23,7 @@ class NotebookConfig(Config):
 
     name: str
     """`start`, or a gate's letter or name."""
-    profile: Literal["mini", "slice", "flash-next"] = "mini"
+    profile: Profile = "mini"
     """Profile: model and store."""
     smoke: bool = False
     """Run at smoke size."""

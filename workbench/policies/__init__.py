@@ -1,10 +1,12 @@
 """Cache policies: which records to evict. They work on whole events and know keys, not slots or bytes; one file per policy."""
 
 import inspect
-from typing import Any
+from typing import Annotated, Any
 
-from workbench.errors import BadInput, did_you_mean
-from workbench.plugins import is_plugin, load_class, short_name
+from pydantic import AfterValidator
+
+from workbench.errors import BadInput, did_you_mean, shortened
+from workbench.plugins import Plugin, is_plugin, load_class, short_name
 from workbench.policies.arc import Arc
 from workbench.policies.base import Policy
 from workbench.policies.belady import Belady
@@ -18,17 +20,24 @@ POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Lru, Lfr
 """Every policy by name."""
 
 
+def _known(name: str) -> str:
+    if not is_plugin(name) and name not in POLICIES:
+        meant = did_you_mean(name, POLICIES, lead=", ")
+        raise BadInput(f"no cache policy {shortened(repr(name))}{meant}; there are {', '.join(POLICIES)}")
+    return name
+
+
+PolicyName = Annotated[Plugin, AfterValidator(_known)]
+"""Name of a policy, or `file.py:Class`. For a field of a `Config`."""
+
+
 def make(name: str, *, capacity: int, **settings: Any) -> Policy:
     """The policy `name`, or `file.py:Class`, for a cache of `capacity` records, e.g. `make("lfru", capacity=4008)`.
 
     Raises BadInput on an unknown name or setting, naming the nearest, and on a setting that the policy can't do without:
     `events` for belady, `num_layers` and `num_experts` for layer-quota.
     """
-    kind = load_class(name, Policy) if is_plugin(name) else POLICIES.get(name)
-    if kind is None:
-        raise BadInput(
-            f"no cache policy {name!r}{did_you_mean(name, list(POLICIES), lead=', ')}; there are {', '.join(POLICIES)}"
-        )
+    kind = load_class(name, Policy) if is_plugin(name) else POLICIES[_known(name)]
     _, *others = inspect.signature(kind).parameters.values()
     parameters = {each.name: each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
     for setting in settings:
@@ -43,4 +52,4 @@ def make(name: str, *, capacity: int, **settings: Any) -> Policy:
     return made
 
 
-__all__ = ["POLICIES", "Arc", "Belady", "LayerQuota", "Lfru", "Lru", "Policy", "S3Fifo", "Score", "make"]
+__all__ = ["POLICIES", "Arc", "Belady", "LayerQuota", "Lfru", "Lru", "Policy", "PolicyName", "S3Fifo", "Score", "make"]

@@ -2,7 +2,7 @@
 
 from workbench.prediction.base import Predictor, PredictorSettings, RouteShape
 from workbench.prediction.budgets import ClassBudgets
-from workbench.prediction.choice import PREDICTORS, make_predictor
+from workbench.prediction.choice import PREDICTORS, PredictorName, make_predictor
 from workbench.prediction.future import FutureRoutes, PassFuture
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "FutureRoutes",
     "PassFuture",
     "Predictor",
+    "PredictorName",
     "PredictorSettings",
     "RouteShape",
     "make_predictor",

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from workbench.config import Config
+from workbench.config import Config, Seed
 from workbench.plugins import short_name
 from workbench.scheduling.ticket import PredictedKey, Priority, Scope
 
@@ -36,7 +36,7 @@ class PredictorSettings(Config):
     """noisy_oracle: probability that a needed record is predicted."""
     precision: float = Field(1.0, gt=0, le=1)
     """noisy_oracle: share of the predictions that are needed; the rest are random records of the layer."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """noisy_oracle: seed of its errors."""
     routes: str = ""
     """Oracles in live runs: path of a route trace (parquet) of the same prompts, from which they know the future."""

@@ -1,5 +1,6 @@
 """Figures of the report as inline SVG: two colours for arms, every mark with a title, nothing loaded from anywhere."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,9 +38,14 @@ def token_bar(fall: Waterfall, longest_ms: float) -> Markup:
     return _svg(66, marks, f"Time of one decoded token, {fall.token_ms:.1f} ms")
 
 
+def is_known(ratio: float | None) -> bool:
+    """True for a ratio that has a place in a plot."""
+    return ratio is not None and math.isfinite(ratio)
+
+
 def cohort_plot(cohorts: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], thresholds: Sequence[float]) -> Markup:
     """Ratio B / A of every cohort (invalid ones hollow), and the estimate with its interval below."""
-    rows = [row for row in cohorts if row.get("ratio") is not None]
+    rows = [row for row in cohorts if is_known(row.get("ratio"))]
     ends = [metrics[name] for name in ("effect/ratio", "effect/ratio_low", "effect/ratio_high") if name in metrics]
     spread = [*(row["ratio"] for row in rows if row["counts"]), *ends, *thresholds, 1.0]
     low, high = min(spread), max(spread)

@@ -14,7 +14,7 @@ from workbench.files import write_atomically
 from workbench.gates import GATES, find_gate
 from workbench.gates.overview import criterion_row, overview_rows
 from workbench.markdown import format_cell
-from workbench.report.figures import COLOURS, cohort_plot, token_bar
+from workbench.report.figures import COLOURS, cohort_plot, is_known, token_bar
 from workbench.report.runs import Run, newest, read_runs
 from workbench.report.unproven import GATE_LETTERS, unproven
 from workbench.report.verdicts import VerdictEntry, collect_verdicts
@@ -126,7 +126,7 @@ def _comparison(entry: VerdictEntry) -> dict[str, Any]:
     assert result is not None
     cohorts = result.tables.get("cohorts", [])
     thresholds = [criterion.threshold for criterion in entry.verdict.criteria if criterion.code == "abba.minimum_effect"]
-    has_ratio = any(row.get("ratio") is not None for row in cohorts)
+    has_ratio = any(is_known(row.get("ratio")) for row in cohorts)
     return {
         "entry": entry,
         "tags": result.tags,

@@ -5,17 +5,18 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from workbench.config import Config
-from workbench.plugins import Plugin
-from workbench.prediction import ClassBudgets, PredictorSettings
+from workbench.policies import PolicyName
+from workbench.prediction import ClassBudgets, PredictorName, PredictorSettings
 from workbench.scheduling.ticket import WaveSize
+from workbench.schema.envelopes import load_envelope
 
 
 class RuntimeConfig(Config):
     """How experts and n-gram rows are read from disk."""
 
-    cache_bytes: int | None = None
+    cache_bytes: int | None = Field(None, ge=1)
     """Bytes of record slots plus n-gram pages; absent: half of the memory that is available, or everything if that is less."""
-    policy: Plugin = "lfru"
+    policy: PolicyName = "lfru"
     """Eviction policy of both pools: a name, or a class of your own as `file.py:Class`."""
     uncached: bool = True
     """Read past the page cache (O_DIRECT, F_NOCACHE), so that a cached byte is one of our slots."""
@@ -37,7 +38,7 @@ class RuntimeConfig(Config):
     """lanes: a queue of their own for n-gram pages; fifo: one queue and depth for pages and records (the control)."""
     readback: Literal["ids", "misses"] = "ids"
     """Router ids that the host reads back before the experts run: all, or those of missing experts only."""
-    predictor: Plugin = "nothing"
+    predictor: PredictorName = "nothing"
     """What predicts expert reads: nothing, previous_token, next_layer (the whole layer), oracle, noisy_oracle, or a class of
     your own as `file.py:Class`."""
     predictor_settings: PredictorSettings = PredictorSettings()
@@ -50,6 +51,11 @@ class RuntimeConfig(Config):
     """Reads of a prompt tile's experts: whole layers in sequence (macro), chosen experts only (micro), or the faster (auto)."""
     ring_share: float = Field(0.25, gt=0, le=1)
     """Share of the slots that reads of whole layers may borrow."""
+
+    def check_envelope(self) -> None:
+        """Raises BadInput when there is no such envelope: before a run makes its folder."""
+        if self.envelope:
+            load_envelope(self.envelope)
 
     @model_validator(mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic import Field
 
-from workbench.config import Config
+from workbench.config import Config, Seed
 
 
 class SamplingConfig(Config):
@@ -13,7 +13,7 @@ class SamplingConfig(Config):
     """0: greedy. Otherwise logits are divided by it."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Smallest set of tokens whose probability reaches this is kept (1: all)."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the generator; the same seed and logits give the same tokens."""
 
 

@@ -168,7 +168,9 @@ class StreamedEngine(Engine):
             return ChunkSource(self.store.experts, memory, first, cut, file, checksums=self.config.checksums)
         if self.config.prefill == "macro":
             need, have = format_bytes(2 * cut.place_bytes), format_bytes(num_ring_slots * memory.stride_bytes)
-            raise BadInput(f"prefill=macro needs a ring of {need}, ring_share gives it {have}: raise cache_bytes or ring_share")
+            raise BadInput(
+                f"runtime.prefill=macro needs a ring of {need}, ring_share gives it {have}: raise cache_bytes or ring_share"
+            )
         return None
 
     def _sources(self, expert_file: int) -> tuple[RecordSource, PageSource]:
@@ -200,11 +202,13 @@ class StreamedEngine(Engine):
         """Kept up to date by the pool. Raises BadInput where it can't serve."""
         if not isinstance(math, StackedMath):
             raise BadInput(
-                f"readback=misses runs all hits in one gather, which records of {geometry.record_bytes:,} bytes have none of "
-                "(their scales are not kept in float32); use readback=ids"
+                f"runtime.readback=misses runs all hits in one gather, of which records of {geometry.record_bytes:,} bytes "
+                "have none (their scales are not kept in float32); use runtime.readback=ids"
             )
         if self.config.wave == "barrier":
-            raise BadInput("readback=misses starts hits at once and wave=barrier starts nothing before all is there: choose one")
+            raise BadInput(
+                "runtime.readback=misses starts hits at once, runtime.wave=barrier nothing before all is there: choose one"
+            )
         table = HitTable(geometry.num_experts * geometry.num_expert_layers, math, evaluation)
         self.scheduler.pools["expert"].on_gone = table.drop
         return table

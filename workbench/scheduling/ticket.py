@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from workbench.config import WORD_OR_INTEGER
 
 NEVER_NS = (1 << 63) - 1
 """Deadline of a ticket without one, and time of an event that has not happened."""
@@ -241,7 +243,7 @@ class Order:
 
 # ---- what is asked for ------------------------------------------------------------------------------------------------
 
-WaveSize = Literal["barrier", 1, 2, 4, "all"]
+WaveSize = Annotated[Literal["barrier", 1, 2, 4, "all"], WORD_OR_INTEGER]
 """Fewest missing records that one wave computes together as reads complete; barrier: no wave before all are complete."""
 
 

@@ -6,7 +6,6 @@ folder without one is a run that did not finish. Anything that makes results wri
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import secrets
 import shutil
@@ -19,11 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, field_validator
 
 from workbench.config import Config, read_toml
 from workbench.errors import BadInput
-from workbench.files import read_json_object, write_atomically
+from workbench.files import json_text, read_json_object, with_numbers, write_atomically
 from workbench.hardware import machine
 from workbench.progress import say
 from workbench.schema.events import EventLog, chunk_folder
@@ -42,6 +41,16 @@ _CLOCK_TOLERANCE_S = 3600.0
 _SAID: set[str] = set()
 """Lines of `list_runs` that this process has printed."""
 _PACKAGES = ("mlx", "numpy", "polars", "mlflow", "tokenizers", "safetensors")
+
+
+def arm_tags() -> dict[str, str] | None:
+    """Tags in `WORKBENCH_ARM`; None: this is no arm. Raises BadInput on anything but tags."""
+    if not (text := os.environ.get(ARM_VARIABLE)):
+        return None
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(text)
+    except ValidationError:
+        raise BadInput(f"{ARM_VARIABLE} is for arms of comparisons, which it gives tags: unset it") from None
 
 
 class Evidence(StrEnum):
@@ -70,6 +79,8 @@ class Status(StrEnum):
 
 class Result(Config):
     """Content of `result.json`."""
+
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
 
     version: int = RESULT_VERSION
     """Schema version."""
@@ -101,6 +112,12 @@ class Result(Config):
     """Small tables for people, rows as mappings."""
     error: str | None = None
     """Why the run did not finish, one line."""
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _numbers(cls, tables: Any) -> Any:
+        """Cells that are not finite are words in JSON."""
+        return with_numbers(tables)
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:
@@ -135,8 +152,8 @@ def _git(*arguments: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON atomically."""
-    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+    """Writes strict JSON atomically."""
+    write_atomically(path, (json_text(value, indent=1) + "\n").encode())
 
 
 class _Start(BaseModel):
@@ -188,11 +205,11 @@ class RunFolder:
         tags: Mapping[str, str] | None = None,
     ) -> "RunFolder":
         """Makes the folder and stores configuration, its digest and the environment before anything is read."""
+        tags = {**(tags or {}), **(arm_tags() or {})}
         started = time.time()
         # milliseconds: runs of one second still sort by their start
         run_id = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started)) + f"{int(started % 1 * 1000):03d}-{secrets.token_hex(2)}"
         folder = cls(root / kind / run_id)
-        tags = {**(tags or {}), **json.loads(os.environ.get(ARM_VARIABLE, "{}"))}
         about = environment(sys.argv if command is None else command) | {
             "kind": kind,
             "run_id": run_id,
@@ -234,7 +251,7 @@ class RunFolder:
         path = self.path / "result.json"
         if not os.path.lexists(path):
             return None
-        content = read_json_object(path)
+        content = read_json_object(path, strict=False)
         if content.get("version") != RESULT_VERSION:
             raise BadInput(f"{path}: result version {content.get('version')!r:.40}, this workbench reads {RESULT_VERSION}")
         return _validate(Result, content, path)

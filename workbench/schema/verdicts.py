@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from workbench.config import Config
 
 
@@ -23,6 +25,8 @@ class Outcome(StrEnum):
 
 class Criterion(Config):
     """One pre-registered clause with its measured value."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     code: str
     """Clause code, e.g. `B.locality`."""

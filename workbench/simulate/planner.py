@@ -4,16 +4,17 @@ A pass computes for `compute_ms` and reads as many records as `MISSES_BY_SLOTS` 
 reads overlap compute; worst case: no read does. Drafting `mtp_depth` tokens lengthens a pass and commits more tokens per pass.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from workbench.config import Config
+from workbench.config import Config, Count, Figure
 from workbench.errors import BadInput
+from workbench.files import read_json
 from workbench.geometry import FLASH_NEXT
 from workbench.units import GB
 
@@ -50,6 +51,16 @@ From slotstream's 10, 20 and 24 GB budgets.
 """
 
 
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError(f"the lower end comes first (got {ends[0]:g}, {ends[1]:g})")
+    return ends
+
+
+Range = Annotated[tuple[Figure, Figure], AfterValidator(_ascending)]
+"""Lowest and highest figure."""
+
+
 class PlannedMachine(Config):
     """The planner's inputs for one machine."""
 
@@ -57,17 +68,17 @@ class PlannedMachine(Config):
     """Name on the command line."""
     device: str
     """Description of the hardware."""
-    budget_gb: float = Field(gt=0)
+    budget_gb: float = Field(gt=0, le=1e6)
     """Memory that the engine may use, decimal GB."""
-    ssd_gbps: tuple[float, float]
+    ssd_gbps: Range
     """Lowest and highest rate at which an engine reads records from the disk, decimal GB/s."""
-    compute_ms: tuple[float, float]
+    compute_ms: Range
     """Shortest and longest compute of a pass without drafts and without reads, host time included, milliseconds."""
     mtp_depth: int = Field(0, ge=0, le=2)
     """Draft tokens per pass."""
-    num_slots: int | None = None
+    num_slots: Count | None = None
     """Expert slots of the cache; default: computed from `budget_gb`."""
-    reported_tps: tuple[float, float] | None = None
+    reported_tps: Range | None = None
     """Lowest and highest reported speed, tokens/s; None: no report."""
     source: str = ""
     """Source of the figures."""
@@ -152,7 +163,7 @@ def _middle_ms(machine: PlannedMachine) -> tuple[float, float]:
 
 def load_machines(folder: Path) -> dict[str, PlannedMachine]:
     """Machines of a folder's JSON files, by name. Raises BadInput on a file with invalid fields."""
-    machines = [PlannedMachine.build(values) for path in sorted(folder.glob("*.json")) for values in json.loads(path.read_text())]
+    machines = [PlannedMachine.build(values) for path in sorted(folder.glob("*.json")) for values in read_json(path)]
     return {machine.name: machine for machine in machines}
 
 

@@ -1,6 +1,7 @@
 """Compute times of a decoded token's stages, by which the twin advances its clock: from a run, a file, or a time per token."""
 
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 from pydantic import Field
@@ -10,6 +11,7 @@ from workbench.errors import BadInput
 from workbench.files import read_json_object
 from workbench.units import NS_PER_MS, NS_PER_US
 
+Microseconds = Annotated[float, Field(ge=0)]
 _PRE_ROUTER = ("ple", "gdn", "qsa", "router")
 _SHARED = ("shared",)
 _EXPERTS = ("gate_up", "down")
@@ -22,11 +24,11 @@ class StageTimes(Config):
 
     source: str
     """Source of the figures."""
-    pre_router_us: tuple[float, ...]
+    pre_router_us: tuple[Microseconds, ...] = Field(min_length=1)
     """By layer: until the router's ids are known (PLE, hyper-connections, attention, router)."""
-    shared_us: tuple[float, ...]
+    shared_us: tuple[Microseconds, ...] = Field(min_length=1)
     """By layer: the shared expert."""
-    experts_us: tuple[float, ...]
+    experts_us: tuple[Microseconds, ...] = Field(min_length=1)
     """By layer: all routed experts and their sum."""
     head_us: float = Field(0.0, ge=0)
     """Embedding and head."""

@@ -4,12 +4,12 @@ The twin uses nothing of a live run but these inputs, and logs the same events. 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from workbench.config import Config
+from workbench.config import Config, Seed
 from workbench.errors import BadInput
 from workbench.loading.pages import PageBatch, PageLoad
 from workbench.loading.predicting import Predicting
@@ -17,8 +17,8 @@ from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.loading.warming import Warming, idle_until
 from workbench.loading.waves import run_in_waves
-from workbench.plugins import Plugin
-from workbench.prediction import ClassBudgets, PassFuture, PredictorSettings, RouteShape, make_predictor
+from workbench.policies import PolicyName
+from workbench.prediction import ClassBudgets, PassFuture, PredictorName, PredictorSettings, RouteShape, make_predictor
 from workbench.readers.clock import VirtualClock
 from workbench.readers.disk import Disk
 from workbench.readers.timed import TimedReader
@@ -33,13 +33,16 @@ from workbench.simulate.stages import StageTimes
 from workbench.simulate.twin_sources import TimedSource, page_pool, record_pool
 from workbench.units import NS_PER_MS, NS_PER_US, PAGE_BYTES
 
+Slots = Annotated[int, Field(ge=1, le=1 << 24)]
+"""Slots of a simulated cache: the most are far above any machine's, and their tables fit in memory."""
+
 
 class TwinConfig(Config):
     """Settings of the simulated runtime."""
 
-    num_slots: int = Field(ge=1)
+    num_slots: Slots
     """Record slots of the cache."""
-    policy: Plugin = "lfru"
+    policy: PolicyName = "lfru"
     """Eviction policy of records and pages."""
     record_bytes: int = Field(2_764_800, ge=1)
     """Bytes of one record."""
@@ -47,7 +50,7 @@ class TwinConfig(Config):
     """Experts of a layer."""
     wave: WaveSize = 1
     """As `runtime.wave`. The shared expert always runs while records are read."""
-    predictor: Plugin = "nothing"
+    predictor: PredictorName = "nothing"
     """As `runtime.predictor`: nothing, previous_token, next_layer, oracle, noisy_oracle, or `file.py:Class`."""
     predictor_settings: PredictorSettings = PredictorSettings()
     """Settings of the predictor."""
@@ -55,11 +58,11 @@ class TwinConfig(Config):
     """Limits of predicted reads: bytes, slots and reads in flight."""
     depth: int = Field(32, ge=1)
     """Most record reads in flight."""
-    idle_ms: float = Field(0.0, ge=0)
+    idle_ms: float = Field(0.0, ge=0, le=1e9)
     """Idle time between two turns (a tool runs, a person reads), milliseconds."""
     hot_set: int = Field(0, ge=0)
     """Most records that are prefetched (P3) in the idle time for the sequence that continues, its hottest first."""
-    ple_slots: int = Field(4096, ge=1)
+    ple_slots: Slots = 4096
     """Slots for n-gram pages."""
     ple_pages: int = Field(0, ge=0)
     """Synthetic n-gram pages per token, which replace the pages of the passes; 0: the passes keep their own pages."""
@@ -67,7 +70,7 @@ class TwinConfig(Config):
     """Index of the layer that needs the synthetic pages."""
     ple_reuse: float = Field(0.0, ge=0, le=1)
     """Probability that a synthetic page is one that an earlier token needed; otherwise it is a new page."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the synthetic pages."""
 
     @property

@@ -1,5 +1,6 @@
 """MLflow parameters and metrics of a comparison and its arms: the settings that differ, and one point per cohort."""
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ def cohort_series(result: Result) -> Iterator[tuple[str, int, float]]:
     """Metric key, cohort number and value of each figure by cohort, invalid cohorts included."""
     for row in result.tables.get("cohorts", []):
         for name in _BY_COHORT:
-            if row.get(name) is not None:
+            if row.get(name) is not None and math.isfinite(row[name]):
                 yield f"cohorts/{name}", row["cohort"], row[name]
 
 

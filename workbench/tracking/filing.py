@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.files import json_text
 from workbench.gates import GATES, find_gate
 from workbench.progress import progress
 from workbench.schema import Result, RunFolder, Status, list_runs
@@ -114,19 +115,11 @@ def _log_tables(store: Store, run_id: str, tables: Mapping[str, Sequence[Mapping
         return
     with tempfile.TemporaryDirectory() as folder:
         for name, rows in filled.items():
-            data = [[_plain(cell) for cell in row.values()] for row in rows]
-            content = {"columns": list(rows[0]), "data": data}
-            (Path(folder) / f"{name}.json").write_text(json.dumps(content))
+            data = [[_rounded(cell) if isinstance(cell, float) else cell for cell in row.values()] for row in rows]
+            (Path(folder) / f"{name}.json").write_text(json_text({"columns": list(rows[0]), "data": data}))
         store.client.log_artifacts(run_id, folder, "tables")
     listed = [{"path": f"tables/{name}.json", "type": "table"} for name in filled]
     store.client.set_tag(run_id, "mlflow.loggedArtifacts", json.dumps(listed))
-
-
-def _plain(cell: Any) -> Any:
-    """A table's cell for JSON, which has no infinity and no NaN: these become text."""
-    if not isinstance(cell, float):
-        return cell
-    return _rounded(cell) if math.isfinite(cell) else str(cell)
 
 
 def _experiment(kind: str) -> tuple[str, str]:

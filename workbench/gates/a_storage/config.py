@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from workbench.config import Count
 from workbench.gates.a_storage.cells import SIZES
 from workbench.gates.base import GateConfig
 from workbench.units import GIB, MIB, parse_bytes
@@ -23,7 +24,7 @@ class StorageConfig(GateConfig):
     """Memory for reads in flight; it bounds the depth of large reads."""
     sizes: tuple[str, ...] = SIZES
     """Read sizes of the grid; record and page 4 KiB are needed."""
-    depths: tuple[int, ...] = (1, 4, 16, 64)
+    depths: tuple[Count, ...] = (1, 4, 16, 64)
     """Queue depths of the grid; depths near the best are refined by halves and doubles."""
     seconds: float = Field(default=0.15, gt=0)
     """Length of one run of one cell, seconds."""

@@ -69,7 +69,7 @@ def _check_room(folder: Path, num_bytes: int) -> None:
     if free < num_bytes + _RESERVE_BYTES:
         raise UnmetPrerequisite(
             f"{folder} has {format_bytes(free)} free; the probe file needs {format_bytes(num_bytes + _RESERVE_BYTES)}: "
-            "free some, or make it smaller with --set file_bytes=1GiB"
+            "free some, or make it smaller (file_bytes)"
         )
 
 

@@ -2,10 +2,12 @@
 
 from pydantic import Field
 
+from workbench.config import Share
 from workbench.experiments.stalls import StallConfig
 from workbench.experiments.trace import TraceConfig
 from workbench.gates.base import GateConfig
 from workbench.gates.traces import TraceSource
+from workbench.policies import PolicyName
 
 
 class LocalityConfig(GateConfig):
@@ -17,15 +19,15 @@ class LocalityConfig(GateConfig):
     """Requests to record."""
     tokens: int = Field(default=128, ge=6)
     """Tokens to decode in each."""
-    fractions: tuple[float, ...] = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 0.50, 0.75, 1.0)
+    fractions: tuple[Share, ...] = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 0.50, 0.75, 1.0)
     """Cache capacities to replay, as shares of all records."""
-    policies: tuple[str, ...] = ("lru", "lfru", "belady")
+    policies: tuple[PolicyName, ...] = ("lru", "lfru", "belady")
     """Cache policies to replay; `lfru` and `belady` are always among them."""
     keep_cache: bool = True
     """True: a request starts with the cache that the request before left, as in one session; false: with an empty cache."""
     stalls: StallConfig = StallConfig()
     """Simulations of the time that a token waits for bytes."""
-    resamples: int = Field(default=2000, ge=100)
+    resamples: int = Field(default=2000, ge=100, le=1_000_000)
     """Bootstrap resamples of the requests."""
     min_requests: int = 40
     """Held-out requests that a full verdict needs."""

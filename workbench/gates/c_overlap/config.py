@@ -1,23 +1,24 @@
 """Settings and pre-registered thresholds of Gate C."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from workbench.config import WORD_OR_INTEGER, Count
 from workbench.gates.shared.config import ComparisonConfig
 
 
 class OverlapConfig(ComparisonConfig):
     """Settings of Gate C; the thresholds were registered before the first read."""
 
-    wave: Literal[1, 2, 4, "all"] = 1
+    wave: Annotated[Literal[1, 2, 4, "all"], WORD_OR_INTEGER] = 1
     """Width of the waves that decide, in experts: the runtime's default."""
     overlap_rounds: int = Field(default=21, ge=1)
     """Repeats of compute and reads alone and at once; fewer than 6 give no interval."""
     overlap_seconds: float = Field(default=0.15, gt=0)
     """Length of each of these measurements, seconds."""
-    tiles: tuple[int, ...] = ()
+    tiles: tuple[Count, ...] = ()
     """Prompt tokens of the tiles that try the prefill modes; empty: from tiles that use few records of a layer to all."""
     mode_repeats: int = Field(default=4, ge=1)
     """Repeats of every tile and mode."""
