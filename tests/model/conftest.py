@@ -14,8 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from workbench.geometry import INDEXED_ATTENTION
-from workbench.runtime.forward import forward
-from workbench.runtime.resident import load_resident, run_whole
+from workbench.runtime.resident import load_resident, run_forward
 
 MINI = Path(__file__).parents[2] / "data" / "qwen4exp-mini-4bit"
 NEAR_TIE = 1e-6
@@ -135,7 +134,7 @@ def decode_all():
         logits, start = [], 0
         while start < len(tokens):
             length = lengths[len(logits) % len(lengths)]
-            logits.append(np.array(run_whole(forward(model, state, tokens[start : start + length]), experts, rows)))
+            logits.append(np.array(run_forward(model, state, tokens[start : start + length], experts, rows)))
             start += length
         return np.concatenate(logits)
 

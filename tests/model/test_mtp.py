@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from workbench.runtime.forward import draft, forward
-from workbench.runtime.resident import run_whole
+from workbench.runtime.forward import draft
+from workbench.runtime.resident import run_forward, run_stages
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def test_drafts_equal_the_recipe(mini, recipe_drafts, eval_tokens, lengths):
         tokens = eval_tokens[start : min(start + lengths[len(drafts) % len(lengths)], len(recipe_drafts))]
         wide = []
         for token in tokens:
-            run_whole(forward(model, state, np.array([token])), experts, rows)
+            run_forward(model, state, np.array([token]), experts, rows)
             wide.append(state.arrays["wide"])
         following = eval_tokens[start + 1 : start + len(tokens) + 1]
-        drafts.append(np.array(run_whole(draft(model, state, mx.concatenate(wide), following), experts, rows)))
+        drafts.append(np.array(run_stages(draft(model, state, mx.concatenate(wide), following), experts, {})))
         start += len(tokens)
     error = np.abs(np.concatenate(drafts) - recipe_drafts).max()
     assert error <= 1e-5 * (recipe_drafts.max() - recipe_drafts.min())

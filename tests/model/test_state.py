@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workbench.model.state import LONGEST_BLOCK
-from workbench.runtime.forward import draft, forward
-from workbench.runtime.resident import run_whole
+from workbench.runtime.forward import draft
+from workbench.runtime.resident import run_forward, run_stages
 
 VOCAB = 3000
 
 
 def feed(loaded, state, tokens):
     model, experts, rows = loaded
-    return np.array(run_whole(forward(model, state, np.asarray(tokens)), experts, rows))
+    return np.array(run_forward(model, state, np.asarray(tokens), experts, rows))
 
 
 def fed(loaded, tokens, *, follow_mtp=False):
@@ -107,8 +107,8 @@ def test_abort_restores_everything_past_the_budget(odd, some_tokens, decode_all)
 
 
 def draft_over(loaded, state, token):
-    model, experts, rows = loaded
-    return np.array(run_whole(draft(model, state, state.arrays["wide"], np.array([token])), experts, rows))
+    model, experts, _ = loaded
+    return np.array(run_stages(draft(model, state, state.arrays["wide"], np.array([token])), experts, {}))
 
 
 def test_the_mtp_cache_is_part_of_the_transaction_and_no_part_of_the_digest(odd):
@@ -208,7 +208,7 @@ def test_a_prefix_needs_the_logits_of_every_token(odd, some_tokens):
     model, experts, rows = odd
     state = model.new_state()
     state.begin()
-    run_whole(forward(model, state, some_tokens[:5], num_logits=1), experts, rows)
+    run_forward(model, state, some_tokens[:5], experts, rows, num_logits=1)
     with pytest.raises(ValueError, match="with the logits of every token"):
         state.commit(4)
     state.abort()
@@ -263,7 +263,7 @@ def test_a_single_token_and_a_tile_keep_nothing(odd, some_tokens, length):
 
 @pytest.mark.parametrize("lengths", [[1] * 20, [8, 1, 5, 3, 1], [40, 9, 1]])
 def test_the_mtp_cache_follows_as_if_draft_steps_had_filled_it(odd, some_tokens, lengths, monkeypatch):
-    model, experts, rows = odd
+    model, experts, _ = odd
     passes, follow = [], model.follow
     monkeypatch.setattr(model, "follow", lambda tokens, wide, state: passes.append(wide) or follow(tokens, wide, state))
     followed, drafted, start = model.new_state(follow_mtp=True), model.new_state(), 0
@@ -275,7 +275,7 @@ def test_the_mtp_cache_follows_as_if_draft_steps_had_filled_it(odd, some_tokens,
     for length in (lengths[0] - 1, *lengths[1:]):
         if length:
             pairs = slice(start, start + length), some_tokens[start + 1 : start + 1 + length]
-            run_whole(draft(model, drafted, wide[pairs[0]], pairs[1]), experts, rows)
+            run_stages(draft(model, drafted, wide[pairs[0]], pairs[1]), experts, {})
         start += length
     assert followed.draft_digest() == drafted.draft_digest()
     drafted.arrays["wide"] = followed.arrays["wide"]

@@ -8,8 +8,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from workbench.runtime.forward import PREFILL_TILE, forward
-from workbench.runtime.resident import run_whole
+from workbench.runtime.forward import PREFILL_TILE
+from workbench.runtime.resident import run_forward
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "mini_golden.json").read_text())
 WINDOW = 1024
@@ -62,13 +62,13 @@ def test_greedy_continuation(mini, eval_tokens, case):
     prompt = eval_tokens[golden["start"] : golden["start"] + golden["num_tokens"]]
     state = model.new_state()
     for start in range(0, len(prompt), PREFILL_TILE):
-        logits = run_whole(forward(model, state, prompt[start : start + PREFILL_TILE], num_logits=1), experts, rows)
+        logits = run_forward(model, state, prompt[start : start + PREFILL_TILE], experts, rows, num_logits=1)
     for step, (token, margin) in enumerate(zip(golden["tokens"], golden["margins"], strict=True)):
         if margin < 0.01:
             print(f"prompt {case}: compared up to step {step}, where the reference's margin is {margin:.4f}")
             break
         assert mx.argmax(logits[-1]).item() == token, f"step {step}"
-        logits = run_whole(forward(model, state, np.array([token])), experts, rows)
+        logits = run_forward(model, state, np.array([token]), experts, rows)
 
 
 def nats(logits, targets):
@@ -96,7 +96,7 @@ def test_bits_per_byte_of_all_held_out_text(mini, eval_tokens):
     for start in range(0, last, width):
         state = model.new_state()
         for tile in range(start, start + width, TILE):
-            logits = run_whole(forward(model, state, eval_tokens[tile : tile + TILE]), experts, rows)
+            logits = run_forward(model, state, eval_tokens[tile : tile + TILE], experts, rows)
             total += nats(logits, eval_tokens[tile + 1 : tile + TILE + 1])
     value = total / math.log(2) / num_bytes(eval_tokens[1 : last + 1])
     print(f"bits per byte {value:.5f}")

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInput
-from workbench.runtime.forward import forward
-from workbench.runtime.resident import load_resident, run_whole
+from workbench.runtime.resident import load_resident, run_forward
 
 CONFIG = {
     "model_type": "qwen4_exp_text",
@@ -69,7 +68,7 @@ def run(folder):
     """Logits and state digest after some tokens."""
     model, experts, rows = load_resident(folder)
     state = model.new_state()
-    return np.array(run_whole(forward(model, state, TOKENS), experts, rows)), state.digest()
+    return np.array(run_forward(model, state, TOKENS, experts, rows)), state.digest()
 
 
 @pytest.fixture(scope="module")

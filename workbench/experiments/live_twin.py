@@ -10,7 +10,7 @@ import polars as pl
 from workbench.errors import BadInput
 from workbench.experiments.routes import ROUTES_NAME
 from workbench.loading.pages import LAYER_SHIFT
-from workbench.model.ngram import NgramContext, row_ids
+from workbench.model.ngram import NgramContext, layer_row_ids
 from workbench.runtime.config import RuntimeConfig
 from workbench.runtime.store_cache import plan_store_cache
 from workbench.schema import EventLog, RunFolder, read_routes
@@ -77,7 +77,7 @@ def _pages_by_token(tokens: np.ndarray, store: Store) -> dict[int, list[tuple[in
     """The page keys of each token, ascending, by PLE layer. `tokens`: the ids of one request."""
     made = {}
     for place, layer in enumerate(store.geometry.ple_layers):
-        rows = row_ids(store.geometry, place, tokens.astype(np.int64), NgramContext(store.geometry))
+        rows = layer_row_ids(store.geometry, place, tokens.astype(np.int64), NgramContext(store.geometry))
         pages, _ = store.ngrams[layer].locate(rows)
         made[layer] = [tuple(np.unique(keys).tolist()) for keys in pages + (place << LAYER_SHIFT)]
     return made

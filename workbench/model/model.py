@@ -12,7 +12,6 @@ from workbench.geometry import Geometry
 from workbench.model.hyper import HyperConnection
 from workbench.model.layer import Layer
 from workbench.model.mtp import Mtp
-from workbench.model.ngram import row_ids
 from workbench.model.rope import Rotary
 from workbench.model.state import SequenceState
 from workbench.model.weights import Weights, joined
@@ -51,13 +50,6 @@ class Model:
         for layer in (*self.layers, *([self.mtp.layer] if self.mtp else [])):
             layer.init_state(state)
         return state
-
-    def row_ids(self, tokens: np.ndarray, state: SequenceState) -> dict[int, np.ndarray]:
-        """N-gram rows `[T, heads]` that `tokens [T]` will read, by layer index; known before any layer runs."""
-        return {
-            layer: row_ids(self.geometry, position, tokens, state.context)
-            for position, layer in enumerate(self.geometry.ple_layers)
-        }
 
     def embed_narrow(self, tokens: mx.array) -> mx.array:
         """Tokens `[T]` -> embeddings `[T, H]`."""

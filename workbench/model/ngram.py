@@ -18,8 +18,13 @@ class NgramContext:
         return NgramContext(self._geometry, history[len(history) - len(self.tokens) :])
 
 
-def row_ids(geometry: Geometry, position: int, tokens: np.ndarray, context: NgramContext) -> np.ndarray:
-    """Table rows `[T, heads]` (int64) that `tokens [T]` read after `context`.
+def row_ids(geometry: Geometry, tokens: np.ndarray, context: NgramContext) -> dict[int, np.ndarray]:
+    """Table rows `[T, heads]` (int64) that `tokens [T]` read after `context`, by layer index; known before any layer runs."""
+    return {layer: layer_row_ids(geometry, position, tokens, context) for position, layer in enumerate(geometry.ple_layers)}
+
+
+def layer_row_ids(geometry: Geometry, position: int, tokens: np.ndarray, context: NgramContext) -> np.ndarray:
+    """Table rows `[T, heads]` (int64) of one layer that `tokens [T]` read after `context`.
 
     `position` is the layer's place within `ple_layer_ids`. A token looks back no further than to the last EOS before it.
     """

@@ -13,9 +13,10 @@ from workbench.loading.predicting import Predicting
 from workbench.loading.transfer import RequestFailed, Transfer, request_failed
 from workbench.loading.wait import Loading
 from workbench.model.model import Model
+from workbench.model.ngram import row_ids
 from workbench.model.state import LONGEST_BLOCK
 from workbench.runtime.evaluation import Evaluation
-from workbench.runtime.forward import Done, Routed, Rows, RowsNeeded, Tap, forward
+from workbench.runtime.forward import Done, Routed, RowsNeeded, Tap, forward
 from workbench.runtime.lane import Accept, Job, Lane, LockstepGroup, next_ready
 from workbench.runtime.route_log import RouteLog, RouteSink
 from workbench.schema import EventLog
@@ -95,8 +96,6 @@ class Engine:
                 case Routed() as routed:
                     lane.routes.note(routed.layer, routed.route)
                     self._meet(lane, routed)
-                case Rows(layer, row_ids):
-                    self.rows.announce(lane, layer, row_ids)
                 case RowsNeeded(layer):
                     lane.job = Job([lane], self.rows.load(lane, layer), _nobody_left)
                 case Tap(layer, x):
@@ -194,6 +193,8 @@ class Engine:
         )
         try:
             self.experts.begin_pass(lane)
+            for layer, ids in row_ids(self.model.geometry, tokens, lane.state.context).items():
+                self.rows.announce(lane, layer, ids)
         except BaseException:
             self._drop(lane)
             raise

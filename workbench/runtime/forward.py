@@ -27,14 +27,6 @@ RunStage = Callable[[str, int, Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """At the start of a pass: the n-gram rows `row_ids [T, heads]` that a layer will read."""
-
-    layer: int
-    row_ids: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
 class RowsNeeded:
     """A layer needs its n-gram rows now; answered with float32 `[T, ple_embed_dim]`, heads side by side."""
 
@@ -64,7 +56,7 @@ class Done:
     logits: mx.array
 
 
-StageRequest = Rows | RowsNeeded | Tap | Routed | Done
+StageRequest = RowsNeeded | Tap | Routed | Done
 ForwardPass = Generator[StageRequest, Any, None]
 """Yields stages; is sent the answers to `RowsNeeded` and `Routed`."""
 
@@ -95,8 +87,6 @@ def forward(
         dispatch: takes arrays that the device may begin with.
         run_stage: computes each stage.
     """
-    for layer_index, row_ids in model.row_ids(tokens, state).items():
-        yield Rows(layer_index, row_ids)
     x = run_stage("head", -1, lambda: model.embed(mx.array(tokens)))
     for layer in model.layers:
         if layer.has_ple:

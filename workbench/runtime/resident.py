@@ -12,7 +12,9 @@ from workbench.errors import BadInput
 from workbench.geometry import COMPONENTS, DOWN, GATE, Geometry
 from workbench.model.experts import QuantizedMatrix, stacked_expert_forward
 from workbench.model.model import Model
-from workbench.runtime.forward import Done, ForwardPass, Routed, Rows, RowsNeeded
+from workbench.model.ngram import row_ids
+from workbench.model.state import SequenceState
+from workbench.runtime.forward import Done, ForwardPass, Routed, RowsNeeded, forward
 from workbench.stores.tensor_names import text_name
 from workbench.units import MIB
 
@@ -46,16 +48,27 @@ class ResidentRows:
         return self._tables[layer][mx.array(row_ids)].astype(mx.float32).reshape(len(row_ids), -1)
 
 
-def run_whole(stages: ForwardPass, experts: ResidentExperts, rows: ResidentRows) -> mx.array:
-    """Drives one pass whose experts and rows are in memory, without an engine or its transactions: the pass's logits."""
-    row_ids: dict[int, np.ndarray] = {}
+def run_forward(
+    model: Model,
+    state: SequenceState,
+    tokens: np.ndarray,
+    experts: ResidentExperts,
+    rows: ResidentRows,
+    *,
+    num_logits: int | None = None,
+) -> mx.array:
+    """Logits of a forward pass over `tokens [T]` whose experts and rows are in memory, without an engine or its transactions."""
+    loaded = {layer: rows.rows(layer, ids) for layer, ids in row_ids(model.geometry, tokens, state.context).items()}
+    return run_stages(forward(model, state, tokens, num_logits=num_logits), experts, loaded)
+
+
+def run_stages(stages: ForwardPass, experts: ResidentExperts, rows: Mapping[int, mx.array]) -> mx.array:
+    """Logits of a pass or a draft. `rows`: n-gram rows `[T, ple_embed_dim]` by layer; a draft needs none."""
     answer = None
     while True:
         match stages.send(answer):
-            case Rows(layer, ids):
-                row_ids[layer], answer = ids, None
             case RowsNeeded(layer):
-                answer = rows.rows(layer, row_ids[layer])
+                answer = rows[layer]
             case Routed(layer, route):
                 answer = experts.run(layer, route.hidden, route.ids)
             case Done(logits):
