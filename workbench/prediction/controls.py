@@ -102,7 +102,7 @@ class NoisyOracle(Oracle):
     def __init__(self, shape: RouteShape, settings: PredictorSettings, future: FutureRoutes) -> None:
         super().__init__(shape, settings, future)
         rng = np.random.default_rng(settings.seed)
-        size = (future.num_rows * shape.num_layers, future.widest)
+        size = (future.num_rows * shape.num_layers, future.max_keys)
         self._kept = rng.random(size, np.float32) < settings.recall
         odds_wrong = min(1.0, settings.recall * (1 - settings.precision) / settings.precision)
         self._erred = rng.random(size, np.float32) < odds_wrong

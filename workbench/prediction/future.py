@@ -29,7 +29,7 @@ class FutureRoutes(ABC):
 
     num_rows: int
     """Number of known rows."""
-    widest: int
+    max_keys: int
     """Largest number of keys that any layer needs for any row."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class PassFuture(FutureRoutes):
         self._keys = [keys for _, _, keys in passes]
         self._number = {(request, position): number for number, (request, position, _) in enumerate(passes)}
         self.num_rows = len(passes)
-        self.widest = max((len(keys) for layers in self._keys for keys in layers), default=0)
+        self.max_keys = max((len(keys) for layers in self._keys for keys in layers), default=0)
 
     def rows(self, scope: Scope, layer: int, passes_ahead: int) -> list[KnownRow]:
         """See `FutureRoutes.rows`."""
@@ -67,7 +67,7 @@ class TokenFuture(FutureRoutes):
         self._number = {token: number for number, token in enumerate(tokens)}
         self._requests = {request for request, _ in tokens}
         self.num_rows = len(tokens)
-        self.widest = shape.top_k
+        self.max_keys = shape.top_k
 
     def rows(self, scope: Scope, layer: int, passes_ahead: int) -> list[KnownRow]:
         """See `FutureRoutes.rows`. Assumes that the present pass commits all of its tokens, and that the pass ahead is as long.

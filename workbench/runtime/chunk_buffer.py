@@ -171,7 +171,7 @@ class LayerFeed:
 
     @property
     def is_done(self) -> bool:
-        """Whether all chunks were returned."""
+        """Whether `next_batch` has returned all chunks."""
         return not self._left
 
     def views(self, batch: Batch) -> list[Views]:

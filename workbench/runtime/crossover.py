@@ -99,20 +99,20 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRun:
-    """How one layer of a tile went."""
+    """Measured times of one layer of a tile."""
 
     mode: str
     num_tokens: int
     before_ns: int
-    """From the end of the layer before to the router's choice."""
+    """From the end of the previous layer to the router's choice."""
     run_ns: int
-    """From there to the end of its experts."""
+    """From the router's choice to the end of the layer's experts."""
     waited_ns: int
-    """Exposed wait within that time."""
+    """Exposed wait within `run_ns`."""
 
 
 class Crossover:
-    """Predicts both modes for one store and one disk."""
+    """Predicts a tile's time in both modes, for one store and one disk."""
 
     def __init__(
         self, rates: DiskRates, *, record_bytes: int, num_experts: int, top_k: int, ring_bytes: int, records_per_call: int
@@ -130,7 +130,7 @@ class Crossover:
         self._ahead_ns = NS_PER_S * ring_bytes / rates.sequential_bytes_per_s
 
     def predict(self, num_tokens: int, resident: Mapping[int, np.ndarray]) -> ReadEstimate:
-        """Times of a tile through the layers of `resident`, which tells the experts `[E]` whose records are in memory."""
+        """Predicts the times of a tile. `resident`: by layer, whether each expert's record `[E]` is in memory."""
         before_ns, experts_ns = self.before.of(num_tokens), self.experts.of(num_tokens)
         macro_ns = micro_ns = union = 0.0
         whole_ns = self._slowness["macro"] * self._whole_ns
@@ -143,7 +143,7 @@ class Crossover:
         return ReadEstimate(macro_ns=macro_ns, micro_ns=micro_ns, union=union / len(resident))
 
     def observe(self, layer: int, run: LayerRun, rows: np.ndarray, absent: np.ndarray) -> None:
-        """Learns from one layer of a tile: `rows [E]` of each expert, and which experts `absent [E]` had to be read."""
+        """Learns from one layer of a tile: `rows [E]` per expert; `absent [E]`: experts that had to be read."""
         self.usage.observe(layer, rows, run.num_tokens)
         self.before.observe(run.num_tokens, run.before_ns)
         self.experts.observe(run.num_tokens, run.run_ns - run.waited_ns)
@@ -163,7 +163,7 @@ class Crossover:
         return (self._num_experts - 1) * self._together_ns + self._apart_ns
 
     def _read_ns(self, chances: np.ndarray) -> float:
-        """Reading a union: every record costs its bytes, every call the rest of what a record apart costs."""
+        """Time to read a union: every record costs its bytes, every call the fixed part of a single record's time."""
         follows = np.concatenate([[0.0], chances[:-1]])
         runs, records = float((chances * (1 - follows)).sum()), float(chances.sum())
         calls = max(runs, records / self._records_per_call)

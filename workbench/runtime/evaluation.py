@@ -29,25 +29,25 @@ class Evaluation:
         return compute() if self.stage_hook is None else self.stage_hook(name, layer, compute)
 
     def send(self, *arrays: mx.array) -> None:
-        """Dispatches arrays. MLX takes a few operations at a time: beyond them the host waits here too."""
+        """Dispatches arrays. MLX queues only a few operations: when its queue is full, the host waits here too."""
         start_ns = time.monotonic_ns()
         mx.async_eval(*arrays)
         self.sent_ns += time.monotonic_ns() - start_ns
 
     def note_sent(self, scope: Scope, sent_ns: int) -> None:
-        """Notes the time that `send` took in a pass that ends."""
+        """Logs the time that `send` took in a pass that ends."""
         self._note(time.monotonic_ns(), "evaluate", scope, sent_ns)["name"] = "send"
 
     def finish(self, scope: Scope, *arrays: mx.array) -> None:
-        """Returns when these have been computed."""
+        """Waits until the given arrays have been computed."""
         self._timed("evaluate", scope, lambda: mx.eval(*arrays))
 
     def finish_all(self, scope: Scope | Origin) -> None:
-        """Returns when the device is idle."""
+        """Waits until the device is idle."""
         self._timed("evaluate", scope, mx.synchronize)
 
     def read(self, scope: Scope, array: mx.array) -> np.ndarray:
-        """An array's values."""
+        """The values of an array, once computed."""
         return self._timed("evaluate", scope, lambda: np.array(array))
 
     def read_back(self, scope: Scope, layer: int, choice: mx.array) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""What the records of a pool compute: gate and up, then down, of some experts on the rows of a block that chose them.
+"""Computes routed experts on the rows of a block that chose them, gate and up, then down, from the records in a pool's slots.
 
-The two ways, one gather over the pool's stack and one product a slot, give the same bits (tests hold them to it).
+Both implementations, one gather over the pool's stack and one product per slot, give the same bits (tests compare them).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,16 +19,16 @@ Slots = Mapping[int, int]
 
 
 class ExpertMath(Protocol):
-    """Experts of a slot pool on a block. `keys` name them; results are those of `block.pairs(keys)`, in that order."""
+    """Computes experts of a slot pool on a block. `keys` name the experts; results are in the order of `block.pairs(keys)`."""
 
     def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
-        """Whole experts: puts their results into the block."""
+        """Computes whole experts and puts their results into the block."""
 
     def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
-        """`silu(gate) * up` of them."""
+        """`silu(gate) * up` of the experts `keys`."""
 
     def down(self, block: RoutedTokens, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
-        """Their down products of what `gate_up` gave: puts their results into the block."""
+        """Computes the down products of a result of `gate_up` and puts them into the block."""
 
 
 class StackedMath:
@@ -40,7 +40,7 @@ class StackedMath:
         self._gate, self._up, self._down = (memory.stack[name] for name in COMPONENTS)
 
     def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
-        """Whole experts: puts their results into the block."""
+        """Computes whole experts and puts their results into the block."""
         if block.is_whole(keys):
             ids = self._ids(block.flat, slots, block.shape)
             block.put_whole(self.run_entries(block.hidden, ids))
@@ -57,13 +57,13 @@ class StackedMath:
         return np.array([self._memory.entry(slots[key], self._lead_in(key)) for key in keys], dtype=np.uint32)
 
     def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
-        """`silu(gate) * up` of them, in one array."""
+        """`silu(gate) * up` of the experts `keys`, in one array."""
         pairs = block.pairs(keys)
         ids, x = self._pair_ids(block, pairs, slots), block.rows(pairs)[:, None, None, :]
         return [swiglu(self._gate.apply_gathered(x, ids), self._up.apply_gathered(x, ids))]
 
     def down(self, block: RoutedTokens, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
-        """Their down products: puts their results into the block."""
+        """Computes the down products of a result of `gate_up` and puts them into the block."""
         pairs = block.pairs(keys)
         outputs = self._down.apply_gathered(inner[0], self._pair_ids(block, pairs, slots))
         block.put(pairs, [outputs.reshape(len(pairs), -1)])
@@ -84,16 +84,16 @@ class SlotMath:
         self._memory, self._lead_in = memory, lead_in
 
     def run(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> None:
-        """Whole experts: puts their results into the block."""
+        """Computes whole experts and puts their results into the block."""
         parts = ((x, view[GATE], view[UP], view[DOWN]) for x, view in self._parts(block, keys, slots))
         block.put(block.pairs(keys), [expert_forward(*part) for part in parts])
 
     def gate_up(self, block: RoutedTokens, keys: Sequence[int], slots: Slots) -> list[mx.array]:
-        """`silu(gate) * up` of each."""
+        """`silu(gate) * up` of each expert of `keys`."""
         return [swiglu(view[GATE].apply(x), view[UP].apply(x)) for x, view in self._parts(block, keys, slots)]
 
     def down(self, block: RoutedTokens, keys: Sequence[int], slots: Slots, inner: Sequence[mx.array]) -> None:
-        """Their down products: puts their results into the block."""
+        """Computes the down products of a result of `gate_up` and puts them into the block."""
         views = (self._view(key, slots) for key in keys)
         block.put(block.pairs(keys), [view[DOWN].apply(x) for x, view in zip(inner, views, strict=True)])
 
@@ -107,5 +107,5 @@ class SlotMath:
 
 
 def expert_math(memory: RecordMemory, lead_in: Callable[[int], int]) -> StackedMath | SlotMath:
-    """The way that suits a pool's records."""
+    """The implementation that suits the size of a pool's records."""
     return StackedMath(memory, lead_in) if memory.small else SlotMath(memory, lead_in)

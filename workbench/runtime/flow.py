@@ -46,7 +46,7 @@ class Feed(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether all batches were returned."""
+        """Whether `next_batch` has returned all batches."""
 
     def views(self, batch: Batch) -> list[Views]:
         """Arrays of each record of a batch whose reads have completed."""

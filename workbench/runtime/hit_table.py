@@ -22,7 +22,7 @@ class HitTable:
         self._entries = np.array(self._table, copy=False)
 
     def dispatch(self, hidden: mx.array, keys: mx.array) -> tuple[mx.array, mx.array]:
-        """Sends off `keys [T, k]` on `hidden [T, H]`: the keys that the table lacks (else -1), and results `[T * k, H]`.
+        """Dispatches experts `keys [T, k]` on `hidden [T, H]`: the keys that the table lacks (else -1), and results `[T * k, H]`.
 
         The result of a missing record is that of another record: the caller must replace it.
         """

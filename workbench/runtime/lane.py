@@ -28,12 +28,12 @@ class Job:
     lanes: "list[Lane]"
     work: Loading[list[Any]]
     leave: "Callable[[Lane], None]"
-    """Called when a lane leaves before the end, and others are left."""
+    """Called when a lane leaves the job early and other lanes remain."""
     wait: Wait | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the work can go on."""
+        """Whether the work can continue."""
         return self.wait is None or self.wait.is_ready()
 
     def resume(self) -> None:
@@ -55,11 +55,11 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class _PassReads:
-    """What the rows of a block asked for, until it is known which rows are committed."""
+    """Keys that the rows of a block demanded, kept until it is known which rows are committed."""
 
     store: str
     keys: np.ndarray
-    """By row `[T, k]`."""
+    """Demanded keys `[T, k]`, by row."""
     demand: Demand
     key_bytes: int
 
@@ -99,10 +99,10 @@ class Lane:
     num_committed: int = 0
     """Tokens that the last pass committed."""
     error: Exception | None = None
-    """Why the last pass failed."""
+    """The error of the last pass; None: it was committed."""
 
     def note_reads(self, store: str, keys: np.ndarray, demand: Demand, key_bytes: int) -> None:
-        """The rows of a block asked for `keys [T, k]`; keys of rejected rows are accounted for at the commit."""
+        """Notes that the rows of a block demanded `keys [T, k]`; keys of rejected rows are accounted for at the commit."""
         if self.scope.num_tokens > 1 and self.accept is not None:
             self.block_reads.append(_PassReads(store, keys, demand, key_bytes))
 
@@ -182,7 +182,7 @@ class LockstepGroup:
         return self._complete()
 
     def has_arrived(self, lane: Lane) -> bool:
-        """Whether a lane is here, waiting for others."""
+        """Whether a lane has arrived and waits for the others."""
         return lane.request in self._arrived
 
     def leave(self, lane: Lane) -> list[tuple[Lane, Any]] | None:
@@ -200,7 +200,7 @@ class LockstepGroup:
 
 
 def next_ready(lanes: "deque[Lane]") -> Lane | None:
-    """The next lane that can go on, in turn; None when every lane waits for bytes."""
+    """The next lane, in turn, that can continue; None when every lane waits for bytes."""
     for _ in range(len(lanes)):
         lane = lanes[0]
         lanes.rotate(-1)

@@ -1,7 +1,7 @@
-"""The second reader of a store: whole layers and whole n-gram tables, read plainly and checked. What streaming must equal.
+"""A second, independent reader of a store: whole layers and n-gram tables, read plainly and checked. Streaming must equal it.
 
 A made store (profile `slice`) has no checkpoint that could run resident. This path shares no reader, scheduler, slot or page
-pool with the streamed one; of a layer at a time it holds everything.
+pool with the streamed one; it holds one whole layer at a time.
 """
 
 import zlib
@@ -22,7 +22,7 @@ from workbench.stores.verified import check_resident
 
 
 class LayerwiseExperts:
-    """Every routed expert of the layer that runs, as stacks; the layer before is forgotten."""
+    """Every routed expert of the layer that runs, as stacks; the previous layer's are dropped."""
 
     def __init__(self, geometry: Geometry, store: ExpertStore) -> None:
         self._geometry, self._store = geometry, store
@@ -76,7 +76,7 @@ def _float32(content: np.ndarray, rows: int) -> mx.array:
 
 
 class WholeTables:
-    """Every page of every n-gram store."""
+    """N-gram rows from every page of every n-gram store, in memory."""
 
     def __init__(self, stores: dict[int, PleStore]) -> None:
         self._stores = stores
@@ -100,7 +100,7 @@ def _read_pages(store: PleStore) -> np.ndarray:
 
 
 def load_layerwise(store: Store) -> tuple[Model, LayerwiseExperts, WholeTables]:
-    """The model of a store folder, read without the streamed path. Raises BadInput on bytes that are not the store's."""
+    """Loads the model of a store folder without the streamed path. Raises BadInput on bytes that fail the store's checks."""
     check_resident(store)
     model = Model(store.geometry, load_tensors(Path(store.resident_path)))
     return model, LayerwiseExperts(store.geometry, store.experts), WholeTables(store.ngrams)

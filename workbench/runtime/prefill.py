@@ -39,7 +39,7 @@ class Prefill:
         self.transfer, self.source, self.memory = transfer, source, memory
         self.layers, self.crossover, self.share, self.buffer = layers, crossover, share, buffer
         self.mode = mode
-        """Forced, or chosen for each tile."""
+        """The configured mode, or auto: chosen for each tile."""
         self.retained = RetainedRecords(share.stay)
         self._log = log
 
@@ -68,7 +68,7 @@ class Prefill:
         return by_expert
 
     def _residents(self) -> dict[int, np.ndarray]:
-        """By layer, the experts whose records are in memory."""
+        """Experts whose records are in memory, by layer."""
         num_experts = self.memory.geometry.num_experts
         there = np.zeros((max(self.layers) + 1, num_experts), dtype=bool)
         keys = np.fromiter(self.transfer.scheduler.pools["expert"].slots.resident_keys, dtype=np.int64)
@@ -80,7 +80,7 @@ class Prefill:
             self.buffer.give_back()
 
     def _note(self, scope: Scope, now_ns: int, estimate: ReadEstimate, *, is_macro: bool) -> None:
-        """Both predicted times, and which mode was chosen."""
+        """Logs both predicted times and the chosen mode."""
         for name, predicted_ns in (("macro", estimate.macro_ns), ("micro", estimate.micro_ns)):
             self._log.add(
                 now_ns,

@@ -25,7 +25,7 @@ class _Choice:
     ids: mx.array | np.ndarray
     weights: mx.array | np.ndarray
     identity: int = 0
-    """Fingerprint of the experts that ran, those of rejected rows too."""
+    """Fingerprint of the experts that ran, including those of rejected rows."""
 
 
 class RouteLog:
@@ -42,18 +42,18 @@ class RouteLog:
         return self._digest.hexdigest()
 
     def note(self, layer: int, route: Route) -> None:
-        """The native router has chosen for the rows of the pass."""
+        """Notes the native router's choice for the rows of the pass."""
         if self._pending:
             # while this layer computes: asked at once, the experts of the layer before would have waited for it
             self._take(self._pending[-1])
         self._pending.append(_Choice(time.monotonic_ns(), layer, route.ids, route.weights))
 
     def read_back(self, ids: np.ndarray) -> None:
-        """The host has read the ids `[T, k]` of the last route: they need not be read again."""
+        """Notes the ids `[T, k]` of the last route, which the host has read back: they need not be read again."""
         self._pending[-1].ids = ids
 
     def _take(self, choice: _Choice) -> None:
-        """Takes a computed choice from the device."""
+        """Reads a computed choice from the device."""
         choice.ids, choice.weights = np.asarray(choice.ids), np.array(choice.weights)
         first_key = choice.layer * self._num_experts
         choice.identity = fingerprint(first_key + expert for expert in set(choice.ids.ravel().tolist()))
@@ -63,7 +63,7 @@ class RouteLog:
         self._pending.clear()
 
     def commit(self, scope: Scope, tokens: np.ndarray, num_tokens: int) -> np.ndarray:
-        """The first `num_tokens` of the pass's `tokens [T]` are committed: their ids `[num_tokens, layers, k]`."""
+        """Commits the first `num_tokens` of the pass's `tokens [T]`: returns their ids `[num_tokens, layers, k]`."""
         choices, self._pending = self._pending, []
         self._take(choices[-1])
         for choice in choices:

@@ -1,4 +1,4 @@
-"""One layer's block of tokens: which (token, rank) pairs each record serves, and where their results go."""
+"""One layer's block of tokens: the (token, rank) pairs that each record serves, and the results of all pairs."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,7 +22,7 @@ class RoutedTokens:
         self.keys: list[int] = list(dict.fromkeys(self.flat))
         """Each key once, in the order of its first use."""
         self.pieces: list[mx.array] = []
-        """What was put, in the order in which it was."""
+        """Results so far, in the order of `put`."""
         self._sources: list[Sequence[int]] = []
 
     @cached_property
@@ -38,7 +38,7 @@ class RoutedTokens:
         return {key: len(pairs) for key, pairs in self._served.items()}
 
     def is_whole(self, keys: Sequence[int]) -> bool:
-        """Whether `keys`, each named once, are all of the block."""
+        """Whether `keys`, each named once, are all keys of the block."""
         return len(keys) == len(self.keys)
 
     def pairs(self, keys: Sequence[int]) -> list[int]:
@@ -52,12 +52,12 @@ class RoutedTokens:
         return self.hidden[mx.array(np.array(pairs) // self.shape[1])]
 
     def put(self, pairs: Sequence[int], outputs: Sequence[mx.array]) -> None:
-        """Results `[n, H]` of pairs, in one or more arrays; they replace what was put for these pairs before."""
+        """Stores results `[n, H]` of pairs, in one or more arrays; they replace earlier results of these pairs."""
         self._sources.append(pairs)
         self.pieces += outputs
 
     def put_whole(self, outputs: mx.array) -> None:
-        """Results `[T * k, H]` of all pairs by number."""
+        """Stores results `[T * k, H]` of all pairs, in the order of their numbers."""
         self.put(range(len(self.flat)), [outputs])
 
     def result(self) -> mx.array:

@@ -1,4 +1,4 @@
-"""N-gram rows of a page pool: their pages are planned as soon as the tokens are known, and waited for where they are used."""
+"""N-gram rows from a page pool: pages are demanded when the tokens are known; the layer that uses the rows waits for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class StreamedRows:
         self._early = early
 
     def announce(self, lane: Lane, layer: int, row_ids: np.ndarray) -> None:
-        """Plans the pages of the rows `[T, heads]` that `layer` will use: each once, in the order of the file.
+        """Plans the pages of the rows `[T, heads]` that `layer` will use: each page once, in the order of the file.
 
-        Where reads start early, submits as many as the pool holds.
+        With `early`, submits as many reads as the pool holds.
         """
         pages, places = self._stores[layer].locate(row_ids.ravel())
         keys = self._source.keys(layer, pages)

@@ -12,9 +12,9 @@ class SamplingConfig(Config):
     temperature: float = Field(0.0, ge=0)
     """0: greedy. Otherwise logits are divided by it."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Smallest set of tokens whose probability reaches this is kept (1: all)."""
+    """Keeps the smallest set of tokens whose summed probability reaches this value (1: all tokens)."""
     seed: Seed = 0
-    """Of the generator; the same seed and logits give the same tokens."""
+    """Seed of the generator; the same seed and logits give the same tokens."""
 
 
 class Sampler:

@@ -1,4 +1,4 @@
-"""A session decodes one sequence on an engine: prompt in, one record a token out. Each pass is one transaction."""
+"""A session decodes one sequence on an engine: prompt in, one record per token out. Each pass is one transaction."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ class TokenRecord:
 
     token_id: int
     position: int
-    """Of the token in the sequence."""
+    """Position of the token in the sequence."""
     t_ns: int
-    """When it was chosen."""
+    """Time at which the token was chosen."""
 
 
 class Session:
@@ -50,12 +50,12 @@ class Session:
 
     @property
     def request(self) -> int:
-        """Number of the request, as events name it."""
+        """Number of the request in events."""
         return self.lane.request
 
     @property
     def state(self) -> SequenceState:
-        """Of the last commit."""
+        """State of the sequence at the last commit."""
         return self.lane.state
 
     @property
@@ -64,7 +64,7 @@ class Session:
         return self.lane.routes.digest
 
     def check_positions(self, num_tokens: int) -> None:
-        """Raises BadInput where `num_tokens` more would pass the model's last position, unless the session may do so."""
+        """Raises BadInput when `num_tokens` more tokens would pass the model's last position, unless the session allows it."""
         end, most = self.state.position + num_tokens, self.engine.model.geometry.max_position_embeddings
         if end > most and not self._beyond_positions:
             raise BadInput(
@@ -88,7 +88,7 @@ class Session:
     def verify(self, tokens: Sequence[int], accept: Accept) -> np.ndarray:
         """Runs a block of tokens and commits as many of the first ones as `accept(logits)` says: logits `[T, vocab]`.
 
-        `lane.num_committed` tells how many they were. Raises ValueError on a block of more than `LONGEST_BLOCK` tokens.
+        `lane.num_committed` is their number. Raises ValueError on a block of more than `LONGEST_BLOCK` tokens.
         """
         if len(tokens) > LONGEST_BLOCK:
             raise ValueError(f"a block has at most {LONGEST_BLOCK} tokens, got {len(tokens)}")

@@ -1,4 +1,4 @@
-"""The cache of a store: its limits, and what a byte budget makes of them."""
+"""The cache of a store: its smallest and largest size, and its size for a byte budget."""
 
 import math
 
@@ -39,7 +39,7 @@ def cache_limits(store: Store) -> tuple[CacheBudget, CacheBudget]:
 
 
 def plan_store_cache(store: Store, cache_bytes: int | None) -> tuple[CacheBudget, CacheBudget]:
-    """The smallest cache that a store admits, and the one for a budget; half of the free memory where none is given.
+    """The smallest cache that a store admits, and the cache for a budget; by default half of the free memory.
 
     Raises BadInput when the budget is below one token's working set.
     """

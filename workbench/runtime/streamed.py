@@ -41,7 +41,7 @@ from workbench.stores.verified import check_resident
 from workbench.units import MIB, PAGE_BYTES, format_bytes
 
 COALESCE_BYTES = 4 * MIB
-"""Largest read made of adjacent ones: beyond it a call only holds back the first of them."""
+"""Largest read merged from adjacent reads: a longer one would only delay the first of them."""
 
 
 class StreamedEngine(Engine):
@@ -59,7 +59,7 @@ class StreamedEngine(Engine):
         reader: Reader | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`rates`: what the disk gives, for the choice of prefill modes. `reader` and its `clock` stand in for this machine's,
+        """`rates`: of the disk, for the choice of prefill modes. `reader` and its `clock` stand in for this machine's,
         to emulate a disk or plant faults.
 
         Raises BadInput on a damaged store or a budget below one token's working set.
@@ -71,7 +71,7 @@ class StreamedEngine(Engine):
         self._least, self.budget = plan_store_cache(self.store, config.cache_bytes)
         geometry = self.store.geometry
         self.resident_check_ms = check_resident(self.store)
-        """Time that the digest of the resident weights took; 0: unchanged since it was last compared."""
+        """Time that the digest of the resident weights took; 0: the file is unchanged since the last comparison."""
         # before the pools, whose memory must not add to what loading holds for a moment
         before = mx.get_active_memory()
         model = Model(geometry, load_tensors(self.store.resident_path))
@@ -120,7 +120,7 @@ class StreamedEngine(Engine):
         super().__init__(model, experts, rows, transfer, evaluation, log, predicting)
 
     def _predicting_of(self, transfer: Transfer) -> Predicting | None:
-        """The configured predictor at work; None where nothing is predicted."""
+        """Runs the configured predictor; None: nothing is predicted."""
         if self.config.predictor == "nothing":
             return None
         geometry = self.store.geometry
@@ -155,7 +155,7 @@ class StreamedEngine(Engine):
 
     @property
     def _num_ring_slots(self) -> int:
-        """Slots that whole layers borrow: a token's records always find room beside them."""
+        """Slots that reads of whole layers borrow; one token's records always fit in the others."""
         num_slots = self.budget.num_slots
         return min(int(self.config.ring_share * num_slots), num_slots - self.store.geometry.num_experts_per_tok)
 
@@ -199,7 +199,7 @@ class StreamedEngine(Engine):
         return [expert, ple, *([layer_pool(chunks, store.experts.digest)] if chunks else [])]
 
     def _hit_table(self, geometry: Geometry, math: ExpertMath, evaluation: Evaluation) -> HitTable:
-        """Kept up to date by the pool. Raises BadInput where it can't serve."""
+        """Table of hits, kept up to date by the pool. Raises BadInput for a store or setting without such a table."""
         if not isinstance(math, StackedMath):
             raise BadInput(
                 f"runtime.readback=misses runs all hits in one gather, of which records of {geometry.record_bytes:,} bytes "
@@ -226,7 +226,7 @@ class StreamedEngine(Engine):
 
 
 def page_queue(config: RuntimeConfig) -> str:
-    """The queue of n-gram pages: their own, or the queue of records (the control)."""
+    """Name of the queue of n-gram pages: a queue of their own, or the queue of records (the control)."""
     return "ple" if config.queue == "lanes" else "expert"
 
 
@@ -237,7 +237,7 @@ def disk_depth(config: RuntimeConfig) -> dict[str, int]:
 
 
 def scheduler_config(config: RuntimeConfig) -> SchedulerConfig:
-    """Depth and budgets of a configuration. Depth is decided here alone: readers start what they are given."""
+    """Depth and budgets of a configuration. Depth is limited here alone: readers start every read that is submitted."""
     return SchedulerConfig(limits=ReadLimits(depth=disk_depth(config), budgets=config.budgets.by_class))
 
 

@@ -1,4 +1,4 @@
-"""Micro prefill: the records that a tile chose and no others, in the order of the file, a bounded number of slots at a time.
+"""Micro prefill: reads only the records that a tile chose, in the order of the file, with a bounded number of slots.
 
 Prefill sees every record of a layer once and decode the same few again and again, so records read by prefill must not evict
 records that decode uses. Cold records leave as soon as they are computed; only the hottest records of each layer are kept.
@@ -17,7 +17,7 @@ from workbench.scheduling.ticket import Origin
 
 _STORE = "expert"
 _GROUPS = 4
-"""Groups in flight or in use at once: one is computed while the others are read."""
+"""Groups in flight or computing at once: one computes while the others are read."""
 _GROUP = 16
 """Most records of a group."""
 
@@ -29,7 +29,7 @@ class PrefillShare:
     window: int
     """Slots for records used once."""
     stay: int
-    """Records of each layer that prefill may keep."""
+    """Records per layer that prefill may keep."""
 
     @classmethod
     def of(cls, num_slots: int, share: float, num_layers: int) -> "PrefillShare":
