@@ -6,6 +6,7 @@ import sys
 from cyclopts import App, CycloptsError, Parameter
 
 from workbench import __version__
+from workbench.address_space import check_address_space
 from workbench.cli.values import check_variables, check_words, number_as_written
 from workbench.errors import BadInput, UnmetPrerequisite, one_line, shortened
 from workbench.interrupts import sigterm_as_interrupt
@@ -26,6 +27,7 @@ def main() -> None:
     _open_standard_streams()
     with sigterm_as_interrupt():
         try:
+            check_address_space()
             from workbench.cli import commands
 
             commands.register(app, words[0] if words else None)
@@ -33,6 +35,8 @@ def main() -> None:
         except KeyboardInterrupt:
             # while it starts there is nothing to tell
             status = 130
+        except UnmetPrerequisite as error:
+            status = _refused(error)
     sys.exit(status)
 
 
@@ -57,8 +61,7 @@ def run(tokens: list[str]) -> int:
         print(f"workbench: {said} (see workbench {_command(tokens)}--help)", file=sys.stderr)
         return BadInput.exit_code
     except (BadInput, UnmetPrerequisite) as error:
-        print(f"workbench: {one_line(str(error))}", file=sys.stderr)
-        return error.exit_code
+        return _refused(error)
     except KeyboardInterrupt as stop:
         # its argument, if there is one, says how to resume
         print("; ".join(["workbench: interrupted", *map(str, stop.args)]), file=sys.stderr)
@@ -67,10 +70,17 @@ def run(tokens: list[str]) -> int:
         # the program that reads the output (head, less) has ended; nothing may be flushed into the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except MemoryError as error:
+        return _refused(UnmetPrerequisite(f"not enough memory ({error}): close other programs, or ask for less"))
     except OSError as error:
         # a disk that is full, unreadable or broken: the error's text says what and where
         print(f"workbench: {one_line(str(error))}", file=sys.stderr)
         return BadInput.exit_code
+
+
+def _refused(error: BadInput | UnmetPrerequisite) -> int:
+    print(f"workbench: {one_line(str(error))}", file=sys.stderr)
+    return error.exit_code
 
 
 def _command(tokens: list[str]) -> str:

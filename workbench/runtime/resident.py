@@ -20,6 +20,8 @@ from workbench.units import MIB
 
 MLX_CACHE_BYTES = 64 * MIB
 """Freed buffers that MLX may keep; without a limit they would grow beside the budget."""
+LOADED_PER_STORED = 3
+"""Bytes that loading takes for each byte of a bfloat16 checkpoint, at most: float32 weights, some of which are held twice."""
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _TABLE = re.compile(r"model\.layers\.(\d+)\.ple\.ple_embedding\.ngram_embedding\.(?:shard_(\d+)\.)?weight")

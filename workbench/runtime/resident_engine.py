@@ -7,6 +7,7 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
+from workbench.address_space import check_address_space
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.readers import NullReader, RealClock
@@ -14,7 +15,7 @@ from workbench.runtime.engine import Engine, Members
 from workbench.runtime.evaluation import Evaluation
 from workbench.runtime.lane import Lane
 from workbench.runtime.layerwise import load_layerwise
-from workbench.runtime.resident import MLX_CACHE_BYTES, load_resident
+from workbench.runtime.resident import LOADED_PER_STORED, MLX_CACHE_BYTES, load_resident
 from workbench.scheduling.scheduler import Scheduler
 from workbench.schema import EventLog
 from workbench.stores import open_store
@@ -40,6 +41,7 @@ class ResidentEngine(Engine):
 
     def __init__(self, folder: Path, log: EventLog) -> None:
         mx.set_cache_limit(MLX_CACHE_BYTES)
+        check_address_space(LOADED_PER_STORED * sum(path.stat().st_size for path in folder.iterdir() if path.is_file()))
         before = mx.get_active_memory()
         experts: WholeExperts
         rows: WholeRows

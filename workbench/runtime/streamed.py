@@ -6,6 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from workbench import policies
+from workbench.address_space import check_address_space
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.loading.chunks import ChunkSource, cut_layers
@@ -26,7 +27,7 @@ from workbench.runtime.experts import StreamedExperts
 from workbench.runtime.hit_table import HitTable
 from workbench.runtime.memory import PageMemory, RecordMemory
 from workbench.runtime.prefill import Prefill
-from workbench.runtime.resident import MLX_CACHE_BYTES, load_tensors
+from workbench.runtime.resident import LOADED_PER_STORED, MLX_CACHE_BYTES, load_tensors
 from workbench.runtime.rows import StreamedRows
 from workbench.runtime.store_cache import lead_in_granule, plan_store_cache
 from workbench.runtime.union import PrefillShare
@@ -72,6 +73,7 @@ class StreamedEngine(Engine):
         geometry = self.store.geometry
         self.resident_check_ms = check_resident(self.store)
         """Time that the digest of the resident weights took; 0: the file is unchanged since the last comparison."""
+        check_address_space(LOADED_PER_STORED * self.store.resident_path.stat().st_size + self.budget.num_bytes)
         # before the pools, whose memory must not add to what loading holds for a moment
         before = mx.get_active_memory()
         model = Model(geometry, load_tensors(self.store.resident_path))
