@@ -23,6 +23,7 @@ from workbench.readers.files import FileTable, aligned_buffer
 from workbench.schema import Status, list_runs
 from workbench.schema.results import damaged_runs
 from workbench.stores import open_store
+from workbench.tracking.locks import filing
 from workbench.tracking.store import Store
 from workbench.units import GIB, MIB, PAGE_BYTES, format_bytes
 
@@ -226,13 +227,20 @@ def _mlflow() -> tuple[Level, str, str]:
     store = Store(paths.runs_folder())
     if not store.is_local:
         return Level.OK, f"results go to {store.uri}", ""
-    if not (store.folder / "mlflow.db").exists():
+    if not store.is_made:
         return Level.OK, "no store yet; the first result makes it", ""
     try:
-        experiments = store.client.search_experiments()
+        with filing(store.root), store.errors():
+            # read before MLflow opens it: MLflow adds missing tables, and tries for minutes what can't be opened
+            runs = list(store.filed_runs())
+            num_experiments = len(store.client.search_experiments())
     except BadInput as error:
         return Level.FAIL, str(error), "workbench track rebuild"
-    return Level.OK, f"{store.folder}, {len(experiments)} experiments", ""
+    except UnmetPrerequisite as error:
+        return Level.WARN, str(error), "workbench doctor"
+    if unfinished := [run.place for run in runs if run.digest is None]:
+        return Level.WARN, f"{len(unfinished)} runs are half filed, the first {unfinished[0]}", "workbench track"
+    return Level.OK, f"{store.folder}, {num_experiments} experiments, {len(runs)} runs", ""
 
 
 def _runs() -> tuple[Level, str, str]:

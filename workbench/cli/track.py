@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cyclopts import App
 
 from workbench.cli.output import print_table
-from workbench.errors import BadInput, UnmetPrerequisite
+from workbench.errors import BadInput, UnmetPrerequisite, one_line
 from workbench.paths import notebooks_folder, runs_folder
 from workbench.schema import Status, list_runs
 from workbench.schema.results import arm_tags
@@ -61,7 +61,7 @@ def ui(*, port: int = 5000, anyway: bool = False) -> None:
     anyway
         Start although a run is in progress, whose times the page would disturb.
     """
-    from workbench.tracking import Store, track
+    from workbench.tracking import Store, show, track
 
     running = [folder.path for folder in list_runs(runs_folder()) if folder.status is Status.RUNNING]
     if running and not anyway:
@@ -71,6 +71,8 @@ def ui(*, port: int = 5000, anyway: bool = False) -> None:
         print(f"results are on {store.uri}", file=sys.stderr)
         return
     _check_port(port)
+    runs_folder().mkdir(parents=True, exist_ok=True)
+    show(runs_folder())
     track(runs_folder(), store)
     print(f"MLflow: http://127.0.0.1:{port}/?workflowType=machine_learning (Ctrl-C ends it)", file=sys.stderr)
     _become(store.server_command(port), os.environ | store.server_environment)
@@ -113,8 +115,8 @@ def file_results(root: Path) -> None:
     try:
         filed = track(root)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        print(f"not filed in MLflow ({reason}); `workbench track` tries again", file=sys.stderr)
+        reason = one_line(str(error) or type(error).__name__)
+        print(f"not filed in MLflow; `workbench track` files it later ({reason})", file=sys.stderr)
         return
     arms = [each for each in filed if each.is_arm]
     for each in (each for each in filed if not each.is_arm):

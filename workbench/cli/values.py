@@ -52,7 +52,10 @@ def check_variables() -> None:
         raise BadInput(f"WORKBENCH_TRACKING is on or off, not {shortened(repr(tracking))}")
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
     scheme, colon, _ = store.partition(":")
-    if store and not (colon and scheme.partition("+")[0] in _STORES and store.isprintable()):
+    is_folder = not colon and "/" in store
+    if store and not (
+        store.isprintable() and (is_folder or store == "databricks" or (colon and scheme.partition("+")[0] in _STORES))
+    ):
         raise BadInput(f"MLFLOW_TRACKING_URI is no address of a store, e.g. http://127.0.0.1:5000: {shortened(repr(store))}")
     if os.environ.get("WORKBENCH_ARM"):
         # imported for arms alone, since it costs time

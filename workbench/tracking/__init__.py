@@ -5,6 +5,7 @@ mlflow, and this one imports it late, because the import takes two seconds.
 """
 
 from workbench.tracking.filing import Filed, rebuild, track
+from workbench.tracking.locks import show
 from workbench.tracking.store import Store, compare_link, curves_link, run_link
 
-__all__ = ["Filed", "Store", "compare_link", "curves_link", "rebuild", "run_link", "track"]
+__all__ = ["Filed", "Store", "compare_link", "curves_link", "rebuild", "run_link", "show", "track"]

@@ -13,17 +13,19 @@ from typing import Any
 
 from workbench.files import json_text
 from workbench.gates import GATES, find_gate
-from workbench.progress import progress
+from workbench.progress import progress, say
 from workbench.schema import Result, RunFolder, Status, list_runs
 from workbench.schema.results import sound_runs
+from workbench.tracking import locks
 from workbench.tracking.comparisons import arm_params, cohort_series, comparison_params
 from workbench.tracking.notes import run_note
-from workbench.tracking.store import DIGEST_TAG, FOLDER_TAG, Store
+from workbench.tracking.store import DIGEST_TAG, FOLDER_TAG, FiledRun, Store
 
 ARM_COLOURS = {"A": "#4c78a8", "B": "#f58518"}
 """As `plots.style` has them; written out here, because importing it would import matplotlib."""
 _ARMS = "*/*/arms/*/*/arm/*/*/environment.json"
 _PARTS = ("config.toml", "environment.json", "events.parquet", "result.json")
+_PARENT_TAG = "mlflow.parentRunId"
 _MAX_PARAMS = 15
 _MAX_BATCH = 900
 _STATUS = {Status.FINISHED: "FINISHED", Status.FAILED: "FAILED", Status.INTERRUPTED: "KILLED", Status.ABANDONED: "KILLED"}
@@ -51,31 +53,74 @@ class Filed:
 
 
 def track(root: Path, store: Store | None = None) -> list[Filed]:
-    """Files every folder that is new or has changed since it was filed; runs in progress are skipped."""
+    """Files every folder that is new, has changed, or whose filing did not end; runs in progress are skipped.
+
+    One process files at a time. Raises BadInput on a store that can't be used, UnmetPrerequisite when another process files for
+    minutes or no server answers.
+    """
+    if not root.is_dir():
+        return []
     store = store or Store(root)
-    known = {run.place: run for run in store.filed_runs()}
+    with locks.filing(root), store.errors():
+        return _track(root, store)
+
+
+def rebuild(root: Path) -> list[Filed]:
+    """Deletes all filed runs and files every folder anew. Raises as `track` does, and while MLflow's pages show the store."""
+    if not root.is_dir():
+        return []
+    store = Store(root)
+    with locks.not_shown(root), locks.filing(root), store.errors():
+        store.clear()
+        return _track(root, store)
+
+
+def _track(root: Path, store: Store) -> list[Filed]:
+    folders = [(place, folder) for place, folder in _folders(root) if folder.status is not Status.RUNNING]
+    known = _mend(store, {place for place, _ in folders})
     ids = {place: run.run_id for place, run in known.items()}
     waiting = [
-        (place, folder)
-        for place, folder in _folders(root)
-        if folder.status is not Status.RUNNING and (place not in known or known[place].digest != _result_digest(folder))
+        (place, folder) for place, folder in folders if place not in known or known[place].digest != _result_digest(folder)
     ]
     filed = []
     with progress("filing runs in MLflow", len(waiting)) as advance:
         for place, folder in waiting:
-            if (old := ids.get(place)) is not None:
-                store.client.delete_run(old)
+            old = ids.get(place)
             filed.append(_file(store, place, folder, ids))
             ids[place] = filed[-1].run_id
+            if old is not None:
+                _replace(store, old, place, ids)
             advance(1)
     return filed
 
 
-def rebuild(root: Path) -> list[Filed]:
-    """Deletes all filed runs and files every folder anew."""
-    store = Store(root)
-    store.clear()
-    return track(root, store)
+def _mend(store: Store, places: set[str]) -> dict[str, FiledRun]:
+    """Filed runs by place, one for each; deletes duplicates, and runs whose filing did not end and whose folder is gone.
+
+    Both are left by a process that was killed, or by processes that filed at the same time before there was a lock.
+    """
+    known: dict[str, FiledRun] = {}
+    duplicates = []
+    # whole ones come first
+    for run in sorted(store.filed_runs(), key=lambda run: run.digest is None):
+        if run.place in known or (run.digest is None and run.place not in places):
+            duplicates.append(run)
+        else:
+            known[run.place] = run
+    ids = {place: run.run_id for place, run in known.items()}
+    for run in duplicates:
+        _replace(store, run.run_id, run.place, ids)
+    unfinished = sum(run.digest is None for run in known.values())
+    if duplicates or unfinished:
+        say(f"mending MLflow's store: {len(duplicates)} duplicate runs deleted, {unfinished} half-filed runs are filed again")
+    return known
+
+
+def _replace(store: Store, old: str, place: str, ids: Mapping[str, str]) -> None:
+    """Deletes a run of `place`; the arms of a comparison become children of the run that replaces it."""
+    store.client.delete_run(old)
+    for arm in [each for each in ids if each.startswith(f"{place}/") and place in ids]:
+        store.client.set_tag(ids[arm], _PARENT_TAG, ids[place])
 
 
 def _folders(root: Path) -> Iterator[tuple[str, RunFolder]]:
@@ -92,7 +137,7 @@ def _file(store: Store, place: str, folder: RunFolder, ids: Mapping[str, str]) -
     started_ms = int(about["started_unix_s"] * 1000)
     tags = _tags(place, folder, about, result)
     if parent in ids:
-        tags["mlflow.parentRunId"] = ids[parent]
+        tags[_PARENT_TAG] = ids[parent]
     run = store.client.create_run(experiment_id, start_time=started_ms, tags=tags, run_name=_name(about, result))
     run_id = run.info.run_id
     for metrics in _batches(_metrics(result, started_ms) if result else []):

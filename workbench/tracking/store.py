@@ -3,17 +3,19 @@
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
 
-from workbench.errors import BadInput
+from workbench.errors import BadInput, UnmetPrerequisite, shortened
+from workbench.progress import progress
 
 PORT = 5000
 _PAGE = 1000
@@ -22,7 +24,7 @@ FOLDER_TAG = "folder"
 DIGEST_TAG = "result_digest"
 """Name of the tag with the digest of the folder's `result.json` at the time of filing."""
 _FILED = """
-SELECT runs.run_uuid, place.value, digest.value FROM runs
+SELECT runs.run_uuid, place.value, digest.value, runs.status FROM runs
 JOIN tags AS place ON place.run_uuid = runs.run_uuid AND place.key = ?
 LEFT JOIN tags AS digest ON digest.run_uuid = runs.run_uuid AND digest.key = ?
 WHERE runs.lifecycle_stage = 'active'
@@ -40,6 +42,18 @@ QUIET = {
 }
 
 
+_IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""A server that does not answer is given up after seconds: MLflow itself tries seven times for two minutes each."""
+_CONNECT_S = 3
+_PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+"""Ports of addresses that name none."""
+_FOREIGN = ("mlflow", "sqlalchemy", "sqlite3", "alembic", "requests", "urllib3")
+"""Packages whose errors say what is wrong with a store."""
+
+_PASSING = ("database is locked", "is full", "readonly")
+"""Words of SQLite's errors that come from outside of the database."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FiledRun:
     """An MLflow run that was filed from a result folder."""
@@ -47,6 +61,12 @@ class FiledRun:
     run_id: str
     place: str
     digest: str | None
+    """Digest of the folder's `result.json` when it was filed; None: its filing did not end."""
+
+    @classmethod
+    def of(cls, run_id: str, place: str, digest: str | None, status: str) -> Self:
+        """A run as MLflow has it. Filing sets the run's status last: a run whose filing was killed stays RUNNING."""
+        return cls(run_id=run_id, place=place, digest=None if status == "RUNNING" else digest)
 
 
 _PARTS_OF_ADDRESSES = "?#%"
@@ -88,21 +108,62 @@ class Store:
     @cached_property
     def client(self) -> Any:
         """MLflow's client; the first use imports it and makes the database."""
-        if self.is_local:
-            self._check_name()
-            self.folder.mkdir(parents=True, exist_ok=True)
-        for name, value in QUIET.items():
+        for name, value in (QUIET | _IMPATIENT).items():
             os.environ.setdefault(name, value)
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
+        with self.errors():
+            if self.is_local:
+                self._check_name()
+                return self._open_database()
+            self._check_server()
+            return _mlflow_client(self.uri)
 
+    def _open_database(self) -> Any:
+        """MLflow's client of the local database. A database whose making was interrupted is made anew."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.is_made:
+            self._database.unlink(missing_ok=True)
+            self._unmade.touch()
+        client = _mlflow_client(self.uri)
+        self._unmade.unlink(missing_ok=True)
+        return client
+
+    @property
+    def _database(self) -> Path:
+        return self.folder / "mlflow.db"
+
+    @property
+    def _unmade(self) -> Path:
+        """A file that is there while MLflow makes the database."""
+        return self.folder / "mlflow.db.unmade"
+
+    @property
+    def is_made(self) -> bool:
+        """True when there is a local database that was made to the end."""
+        return self._database.exists() and self._database.stat().st_size > 0 and not self._unmade.exists()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turns errors of MLflow, of its database and of its server into BadInput with the address of the store."""
         try:
-            return MlflowClient(tracking_uri=self.uri)
-        except MlflowException as error:
-            if "out-of-date database schema" not in str(error):
+            yield
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in _FOREIGN:
                 raise
-            fix = "`workbench track rebuild` makes it anew from the result folders"
-            raise BadInput(f"{self.uri} was made by another version of MLflow: {fix}") from None
+            reason = shortened(" ".join(str(error).split()) or type(error).__name__, 200)
+            is_damaged = self.is_local and not any(word in reason for word in _PASSING)
+            fix = "`workbench track rebuild` makes it anew from the result folders" if is_damaged else "mend this and try again"
+            raise BadInput(f"MLflow's store {self.uri}: {reason}; {fix}") from None
+
+    def _check_server(self) -> None:
+        """Raises UnmetPrerequisite when nothing answers at the address, within seconds: MLflow would try for minutes."""
+        address = urlsplit(self.uri)
+        port = address.port or _PORTS.get(address.scheme.partition("+")[0])
+        if address.hostname and port:
+            try:
+                with progress(f"connecting to {self.uri}"):
+                    socket.create_connection((address.hostname, port), timeout=_CONNECT_S).close()
+            except OSError as error:
+                raise UnmetPrerequisite(f"no server at {self.uri} ({error}): start it, or unset MLFLOW_TRACKING_URI") from None
 
     def _check_name(self) -> None:
         if odd := sorted(set(str(self.folder)) & set(_PARTS_OF_ADDRESSES)):
@@ -125,12 +186,11 @@ class Store:
 
     def _runs_in_database(self) -> Iterator[FiledRun]:
         """Reads the database directly: MLflow's search loads every metric of every run, seven seconds for 1000 runs."""
-        path = self.folder / "mlflow.db"
-        if not path.exists():
+        if not self.is_made:
             return
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-            for run_id, place, digest in database.execute(_FILED, (FOLDER_TAG, DIGEST_TAG)):
-                yield FiledRun(run_id=run_id, place=place, digest=digest)
+        with closing(sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True)) as database:
+            for found in database.execute(_FILED, (FOLDER_TAG, DIGEST_TAG)):
+                yield FiledRun.of(*found)
 
     def _runs_on_server(self) -> Iterator[FiledRun]:
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
@@ -140,7 +200,7 @@ class Store:
             for run in page:
                 tags = run.data.tags
                 if FOLDER_TAG in tags:
-                    yield FiledRun(run_id=run.info.run_id, place=tags[FOLDER_TAG], digest=tags.get(DIGEST_TAG))
+                    yield FiledRun.of(run.info.run_id, tags[FOLDER_TAG], tags.get(DIGEST_TAG), run.info.status)
             token = page.token
             if not token:
                 return
@@ -156,7 +216,18 @@ class Store:
             return
         if "mlflow" in sys.modules:
             raise RuntimeError("MLflow keeps its database open for the life of a process: clear the store in a fresh one")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        old = self.folder.with_name("mlflow.old")
+        shutil.rmtree(old, ignore_errors=True)
+        # renamed first: a store of which a killed process has deleted a part would look whole
+        with suppress(FileNotFoundError):
+            self.folder.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _mlflow_client(uri: str) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
 
 
 def compare_link(experiment_id: str, run_ids: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
