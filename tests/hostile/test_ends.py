@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from workbench.paths import bundled_model
 from workbench.schema import Status, list_runs
 
 COMMAND = [sys.executable, "-m", "workbench.cli"]
@@ -24,8 +25,8 @@ def start(tmp_path, packed):
     """Starts a command line in a process of its own, results in `tmp_path`."""
     started = []
 
-    def run(words, **streams):
-        environment = os.environ | {"WORKBENCH_RUNS": str(tmp_path / "runs"), "WORKBENCH_STORE": str(packed)}
+    def run(words, store=packed, **streams):
+        environment = os.environ | {"WORKBENCH_RUNS": str(tmp_path / "runs"), "WORKBENCH_STORE": str(store)}
         environment |= {"WORKBENCH_TRACKING": "off", "TMPDIR": str(tmp_path)}
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
         started.append(subprocess.Popen([*COMMAND, *words], env=environment, text=True, **streams))
@@ -55,6 +56,30 @@ def test_a_signal_ends_a_run_as_interrupted(command, number, start, tmp_path):
     (run,) = list_runs(tmp_path / "runs")
     assert run.status is Status.INTERRUPTED
     assert not list(tmp_path.rglob("*.part"))
+
+
+WRITING = {
+    "pack": ("pack {model} --out {tmp}/packed", "packed/experts.em2.part", {"journal.part", "experts.em2.part"}),
+    "bench io": ("bench io --file-bytes 512MiB", "storage-probe.*", set()),
+}
+"""Commands that write large files: the command line, the file that is being written, and the files that are left to resume."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("command", WRITING)
+def test_a_signal_leaves_no_file_but_what_is_resumed(command, number, start, tmp_path):
+    line, written, resumed = WRITING[command]
+    process = start(line.format(model=bundled_model(), tmp=tmp_path).split(), store=tmp_path / "store")
+    wait_for(lambda: list(tmp_path.glob(written)) or process.poll() is not None)
+    process.send_signal(number)
+    _, err = process.communicate()
+    if process.returncode == 0:
+        # this process slept while the command came to its end
+        resumed = set()
+    else:
+        assert process.returncode == 130, err
+        assert err.strip().splitlines()[-1].startswith("workbench: interrupted")
+    assert {path.name for path in (*tmp_path.rglob("*.part"), *tmp_path.rglob("storage-probe.*"))} <= resumed
 
 
 IMPORTED = """

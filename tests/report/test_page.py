@@ -1,5 +1,6 @@
 """The report: one page that loads nothing, says hypothesis first, and shows what lies under `runs/`."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -154,3 +155,30 @@ def test_a_browser_shows_it_without_a_complaint(results, tmp_path):
     ]
     assert "Hypothesis" in page.text
     assert sum(tag == "svg" for tag, _ in page.tags) == 2
+
+
+def with_text(value, text):
+    """A result's tables and verdict, where every sentence is `text`: codes and words that the page compares stay."""
+    if isinstance(value, dict):
+        kept = ("code", "codes", "relation", "outcome", "verdict", "cohort", "metric")
+        return {key: each if key in kept and isinstance(each, str) else with_text(each, text) for key, each in value.items()}
+    if isinstance(value, list):
+        return [with_text(each, text) for each in value]
+    return text if isinstance(value, str) and " " in value else value
+
+
+ODD = ["</td></tr><td>", "a | b", "a\n| b |\n", "\x00\x1b[31m\r\x0b", 5000 * "x", "{{ 1 }}", "&lt;b&gt;", '\' onmouseover="x" ']
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_text_of_a_cell_stays_in_its_cell(odd, results):
+    pages = []
+    for text in ("plain text", f"plain {odd}"):
+        for path in results.glob("*/*/result.json"):
+            result = json.loads(path.read_text())
+            changed = {key: with_text(result[key], text) for key in ("tables", "verdict", "error")}
+            path.write_text(json.dumps(result | changed))
+        pages.append(Page(render(results)))
+    plain, changed = ([tag for tag, _ in page.tags] for page in pages)
+    assert changed == plain
+    assert pages[0].text != pages[1].text

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.markdown import format_cell
 from workbench.schema import Result, Verdict
 
 
@@ -34,7 +35,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
     rows = []
     for c in verdict.criteria:
         figures = f"{c.value:.4g} ({c.low:.4g} to {c.high:.4g})"
-        rows.append(f"| {c.code} | {c.statement} | {figures} | {c.relation} {c.threshold:g} | {c.outcome.value} |")
+        rows.append(f"| {c.code} | {format_cell(c.statement)} | {figures} | {c.relation} {c.threshold:g} | {c.outcome.value} |")
     table = "\n".join(["| clause | what | value (95 %) | must be | outcome |", "|---|---|---|---|---|", *rows])
     conditions = "\n".join(f"- {condition}" for condition in verdict.conditions)
     return [table, f"Rests on:\n\n{conditions}"] if conditions else [table]
