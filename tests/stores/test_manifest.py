@@ -156,10 +156,11 @@ def test_a_hostile_store_in_a_process_of_little_memory(patch, tiny_store):
     patch(path, 40, (2**63 - 1).to_bytes(8, "little"))
     os.truncate(path, 2**40)
     small = (
-        "import resource, sys; from workbench.cli import main; import workbench.stores.verify, workbench.cli.commands, mlx.core;"
+        "import resource, sys; from workbench.cli import app, commands, run; import workbench.stores.verify, mlx.core; "
+        "commands.register(app);"
     )
     limit = "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize();"
-    limit += "resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20,) * 2); main()"
+    limit += "resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20,) * 2); sys.exit(run(sys.argv[1:]))"
     for target in (path, tiny_store):
         done = subprocess.run([sys.executable, "-c", small + limit, "verify", str(target)], capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
