@@ -9,22 +9,22 @@ _GROWTH = 256
 
 
 class QsaCache:
-    """Keys, values and index keys of one QSA layer: append-only, so dropping rows is forgetting the length.
+    """Keys, values and index keys of one QSA layer: append-only, so rows are dropped by shortening `length`.
 
-    Nothing outside may keep a view of a buffer past an evaluation: MLX writes in place only what has one owner.
+    No other object may keep a view of a buffer past an evaluation: MLX writes in place only into arrays with one owner.
     """
 
     def __init__(self, geometry: Geometry) -> None:
         self._ratio = geometry.indexer_compress_ratio
         self._num_kv_heads = geometry.num_key_value_heads
         self.length = 0
-        """Tokens held; also the position of the next one."""
+        """Number of cached tokens, which is the position of the next token."""
         self._kv = mx.zeros((2 * self._num_kv_heads, 0, geometry.head_dim))
         self._index = mx.zeros((0, geometry.indexer_head_dim))
         self._blocks = mx.zeros((0, geometry.indexer_head_dim))
 
     def append(self, keys: mx.array, values: mx.array, index_keys: mx.array) -> None:
-        """Takes T tokens: keys and values `[T, kv heads, D]`, raw index keys `[T, index D]`."""
+        """Appends T tokens: keys and values `[T, kv heads, D]`, raw index keys `[T, index D]`."""
         start, self.length = self.length, self.length + len(keys)
         self._reserve()
         self._kv[:, start : self.length] = mx.concatenate([keys, values], axis=1).swapaxes(0, 1)

@@ -7,7 +7,7 @@ from workbench.model.state import SequenceState
 
 
 class CausalConv:
-    """One filter a channel over the current and earlier tokens, `dilation` apart.
+    """One filter per channel over the current and earlier tokens, `dilation` apart.
 
     The state is the last `(taps - 1) * dilation` inputs, `[rows, channels]`, zero at the start of a sequence.
     """

@@ -1,7 +1,7 @@
 """Routed experts: SwiGLU on quantised matrices, one expert at a time or gathered from a stack.
 
-Both ways give the same bits on the CPU, so a slot pool and stacked checkpoint tensors can stand in for each other.
-Shapes: T tokens, k experts a token, H hidden, I intermediate.
+Both computations give the same bits on the CPU, so a slot pool and stacked checkpoint tensors can stand in for each other.
+Shapes: T tokens, k experts per token, H hidden, I intermediate.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import mlx.core as mx
 class QuantizedMatrix:
     """An MLX affine matrix `(output, input)`, or a stack of them with a leading axis.
 
-    `words` uint32 `(..., output, input * bits / 32)`; `scales` and `biases` `(..., output, input / group_size)`. Float32
-    scales spare MLX a conversion at each product and change no bit of the result.
+        `words` uint32 `(..., output, input * bits / 32)`; `scales` and `biases` `(..., output, input / group_size)`. Float32
+    scales save MLX a conversion at each product and change no bit of the result.
     """
 
     words: mx.array

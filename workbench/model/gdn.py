@@ -13,7 +13,7 @@ from workbench.model.state import SequenceState
 from workbench.model.weights import Weights, joined
 
 _QK_EPS = 1e-6
-"""Of the L2 norm of queries and keys; fixed in transformers' class, whatever `rms_norm_eps` says."""
+"""Epsilon in the L2 norm of queries and keys; fixed in transformers' class, whatever `rms_norm_eps` says."""
 
 _ZERO = mx.array(0.0)
 

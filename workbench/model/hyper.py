@@ -11,10 +11,10 @@ from workbench.model.weights import Weights, joined
 
 
 class HyperConnection:
-    """The gated mix of the streams before a block, and the weights by which the block's output goes back into each."""
+    """The gated mix of the streams before a block, and the weights by which the block's output is injected into each stream."""
 
     def __init__(self, geometry: Geometry, weights: Weights, *, injects: bool = True) -> None:
-        """`injects` is false behind the last layer, where nothing goes back."""
+        """`injects`: false after the last layer, where nothing is injected."""
         self._shape = (geometry.hc_count, geometry.hidden_size)
         self._rank = geometry.hc_lowrank
         self._norm = rms_norm(1 + weights.array("hc_norm.weight").reshape(self._shape), geometry.rms_norm_eps)
@@ -24,7 +24,7 @@ class HyperConnection:
         self._up = joined(weights.rows("input_mix_weight_up"))
 
     def mix(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Wide `[T, C*H]` -> hidden `[T, H]` and injection weights `[T, C]` (`[T, 0]` where nothing goes back)."""
+        """Wide `[T, C*H]` -> hidden `[T, H]` and injection weights `[T, C]` (`[T, 0]` where nothing is injected)."""
         streams = self._norm(x.reshape(-1, *self._shape))
         projected = streams.reshape(x.shape) @ self._down
         low = projected[:, : self._rank]

@@ -1,4 +1,4 @@
-"""Inputs of a block's recurrences: with them any prefix of the block can be committed, and no state needs a copy.
+"""Inputs of a block's recurrences, from which the state after any prefix is computed: no copy of the state is needed.
 
 Shapes: T tokens of the block, n tokens of a prefix of it.
 """
@@ -10,10 +10,10 @@ import mlx.core as mx
 
 
 class BlockInputs(Protocol):
-    """Inputs that one array of the state received from a block."""
+    """Inputs that a block gave to one array of the state."""
 
     def state_after(self, num_tokens: int) -> mx.array:
-        """The array as the first `num_tokens` tokens of the block leave it; at least one token, at most T."""
+        """The array after the first `num_tokens` tokens of the block (1 to T)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DeltaInputs:
     decay: mx.array
     """`[1, T, V]`."""
     beta: mx.array
-    """`[1, T, V]`: how much of each value is written."""
+    """`[1, T, V]`: share of each value that is written."""
 
     def state_after(self, num_tokens: int) -> mx.array:
         """The recurrent state updated with the first inputs: `[1, V, value D, key D]`."""

@@ -1,6 +1,6 @@
 """Qwen4Exp (text) stage by stage: one sequence, T tokens at a time, float32.
 
-Routed experts and n-gram tables are not here; whoever runs the stages brings their values.
+Routed experts and n-gram tables are not part of the model; the caller of the stages supplies their values.
 """
 
 from collections.abc import MutableMapping

@@ -1,6 +1,6 @@
 """The router and the gated shared expert of one layer.
 
-Shapes: T tokens, H hidden, E experts, k chosen a token, I shared intermediate.
+Shapes: T tokens, H hidden, E experts, k chosen per token, I shared intermediate.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Route:
     hidden: mx.array
     """`[T, H]`: input of routed and shared experts."""
     inject: mx.array
-    """`[T, C]`: how the block's output goes back into each stream."""
+    """`[T, C]`: weights by which the block's output is injected into each stream."""
     ids: mx.array
     """`[T, k]` uint32, highest weight first."""
     weights: mx.array
@@ -35,7 +35,7 @@ class Router:
         self._project = joined(weights.rows("gate"))
 
     def choose(self, logits: mx.array) -> mx.array:
-        """Ids `[T, k]` of the largest of `logits [T, E]`, largest first; of equals the lower id."""
+        """Ids `[T, k]` of the largest of `logits [T, E]`, largest first; among equals the lower id."""
         return mx.argsort(-logits, axis=-1)[:, : self._top_k]
 
     def __call__(self, hidden: mx.array) -> tuple[mx.array, mx.array]:

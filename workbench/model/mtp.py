@@ -12,7 +12,7 @@ from workbench.model.weights import Weights, joined
 
 
 class Mtp:
-    """A QSA layer of its own between two projections and the shared head.
+    """The MTP head: a QSA layer of its own between two projections and the shared output head.
 
     Its experts are those of layer `num_hidden_layers`. Its cache must see every token from the sequence's first on: a step's
     place in the cache is its position.

@@ -18,6 +18,6 @@ class Norm:
 
 
 def rms_norm(weight: mx.array, eps: float) -> Norm:
-    """RMS norm: the mean's `1 / D` is moved into weight and eps, which saves an operation a call."""
+    """RMS norm: the mean's `1 / D` is moved into weight and eps, which saves one operation per call."""
     width = weight.shape[-1]
     return Norm(weight * math.sqrt(width), eps * width)

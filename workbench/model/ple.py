@@ -17,7 +17,7 @@ _SMALLEST_GATE = mx.array(1e-6)
 
 
 class NgramInjection:
-    """The PLE block of one layer, from its rows on."""
+    """The PLE block of one layer: from n-gram rows to the features that are injected."""
 
     def __init__(self, geometry: Geometry, weights: Weights, layer: int) -> None:
         self._streams, self._hidden = self._shape = (geometry.hc_count, geometry.hidden_size)

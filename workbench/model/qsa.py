@@ -2,7 +2,7 @@
 
 A block's index key is pooled over its `ratio` tokens first, then normed, then rotated at the block's first position. While
 all complete blocks fit the budget the result equals dense attention.
-Shapes: T tokens, R rows past the budget, B blocks, D head dimension, S keys a row reads.
+Shapes: T tokens, R rows past the budget, B blocks, D head dimension, S keys that a row reads.
 """
 
 import math
@@ -19,7 +19,7 @@ from workbench.model.state import LONGEST_BLOCK, SequenceState
 from workbench.model.weights import Weights, joined
 
 _GATHER_BYTES = 8 * 1024**2
-"""Keys and values copied at once for rows past the budget."""
+"""Most bytes of keys and values that are copied at once for rows past the budget."""
 
 
 class IndexedAttention:
@@ -117,7 +117,7 @@ class IndexedAttention:
         return max(LONGEST_BLOCK, _GATHER_BYTES // (4 * row_values))
 
     def _dense(self, queries: mx.array, cache: QsaCache, start: int) -> list[mx.array]:
-        """Rows that see every earlier token; one by one where bits must not depend on the block."""
+        """Attention of rows that see every earlier token; row by row where bits must not depend on the block."""
         if len(queries) > LONGEST_BLOCK:
             output = self._product(queries.swapaxes(0, 1)[None], cache.keys_values(start + len(queries)), "causal")
             return [output[0].swapaxes(0, 1)]
@@ -131,7 +131,7 @@ class IndexedAttention:
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self._dim**-0.5, mask=mask)
 
     def _sparse(self, queries: mx.array, index_queries: mx.array, cache: QsaCache, start: int) -> mx.array:
-        """Rows past the budget: `[R, heads, D]` -> `[R, heads, D]`, every row over the same number of keys."""
+        """Attention of rows past the budget: `[R, heads, D]` -> `[R, heads, D]`, each over the same number of keys."""
         positions = np.arange(start, start + len(queries))[:, None]
         complete = (positions + 1) // self._ratio
         scores = self.block_scores(index_queries, cache, start)
@@ -151,7 +151,7 @@ class IndexedAttention:
         return scores / math.sqrt(self._index_dim)
 
     def choose_blocks(self, scores: mx.array, complete: np.ndarray) -> mx.array:
-        """Ids `[R, top blocks]` of the best-scored among each row's `complete [R, 1]` blocks; of equals the lower id."""
+        """Ids `[R, top blocks]` of the best-scored among each row's `complete [R, 1]` blocks; among equals the lower id."""
         if len(scores) > 1:
             scores = mx.where(mx.array(np.arange(scores.shape[1]) < complete), scores, -mx.inf)
         return mx.argsort(-scores, axis=-1)[:, : self._top_blocks]

@@ -1,4 +1,4 @@
-"""Rotary positions: tables that equal transformers' to a rounding, grown as sequences grow."""
+"""Rotary positions: tables that equal those of transformers except for rounding, grown as sequences grow."""
 
 import mlx.core as mx
 import numpy as np

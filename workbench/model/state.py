@@ -24,13 +24,13 @@ class _Transaction:
     context: NgramContext
     arrays: dict[str, mx.array]
     lengths: dict[int, int]
-    """Of the QSA caches, by layer."""
+    """Lengths of the QSA caches, by layer."""
     num_passes: int = 0
-    """Passes that have ended."""
+    """Number of passes that have ended."""
     tokens: np.ndarray | None = None
     """`[T]` of the block; None unless a block was the only pass."""
     inputs: dict[str, BlockInputs] = field(default_factory=dict)
-    """Of the block, by the name of the array that received them."""
+    """Inputs of the block, by the name of the array that received them."""
 
     def is_block(self, num_tokens: int) -> bool:
         """Whether the pass under way, over `num_tokens` tokens, is the block of this transaction."""
@@ -162,7 +162,7 @@ class SequenceState:
             self.forget_drafts()
 
     def digest(self) -> str:
-        """SHA-256 of what the trunk reads: names, shapes and little-endian bytes of everything above, in a fixed order.
+        """SHA-256 of what the trunk reads: names, shapes and little-endian bytes of all arrays and caches, in a fixed order.
 
         The MTP head's cache is listed as empty: the digest is the same with and without drafts.
         """

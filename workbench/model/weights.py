@@ -1,4 +1,4 @@
-"""Trunk tensors by their Hugging Face names, handed out in the form that the CPU multiplies fastest."""
+"""Trunk tensors by their Hugging Face names, in the form that the CPU multiplies fastest."""
 
 from collections.abc import MutableMapping
 
@@ -15,7 +15,7 @@ class Weights:
         self._prefix = prefix
 
     def below(self, name: str) -> "Weights":
-        """The tensors whose names go on with `name.`."""
+        """The tensors whose names continue with `name.`."""
         return Weights(self._tensors, f"{self._prefix}{name}.")
 
     def __contains__(self, name: str) -> bool:
@@ -46,7 +46,7 @@ class Weights:
 def joined(*matrices: mx.array) -> mx.array:
     """Linear weights `(output_i, input)` side by side as one contiguous `(input, sum of output_i)`.
 
-    One product then serves several projections, and the BLAS of MLX's Linux wheel is quickest on this orientation.
+    One product then computes several projections, and the BLAS of MLX's Linux wheel is fastest in this orientation.
     """
     matrix = mx.contiguous(mx.concatenate(list(matrices)).T)
     mx.eval(matrix)

@@ -28,20 +28,20 @@ def gap_figure(gap: pl.DataFrame, source: str) -> Figure:
 
 
 def slot_value_figure(values: pl.DataFrame, at_fraction: float, source: str) -> Figure:
-    """Misses a token that one slot more saves, by layer."""
-    title = f"Misses a token that one slot more saves in a layer, at {at_fraction:.0%} of its records"
+    """Misses per token that one more slot saves, by layer."""
+    title = f"Misses per token that one more slot in a layer saves, at {at_fraction:.0%} of its records"
     figure, axes = new_figure(title, evidence=Evidence.SIMULATED, source=source)
     saved = values["saved_by_a_slot"]
     axes.bar(values["layer"].to_list(), saved.to_list(), yerr=error_bars(values, "saved_by_a_slot"), color=BLUE, capsize=2)
     axes.axhline(float(saved.sum()) / len(saved), color=ORANGE, ls=":", label="mean")
-    axes.set_ylabel("misses a token")
+    axes.set_ylabel("misses per token")
     layer_axis(axes)
     legend(axes)
     return figure
 
 
 def stall_figure(stalls: pl.DataFrame, source: str) -> Figure:
-    """Milliseconds a token stands still for each megabyte it reads, by cache, disk and wave."""
+    """Milliseconds of exposed wait per token and megabyte read, by cache, disk and wave."""
     figure, axes = new_figure("Stall per byte", evidence=Evidence.SIMULATED, source=source)
     for colour, envelope in zip(_COLOURS, stalls["envelope"].unique(maintain_order=True), strict=False):
         for wave in stalls["wave"].unique(maintain_order=True):
@@ -50,7 +50,7 @@ def stall_figure(stalls: pl.DataFrame, source: str) -> Figure:
             values = part["stall_ms_per_mb"].to_list()
             axes.plot(part["fraction"].to_list(), values, _LINES.get(wave, "-"), color=colour, marker=".", label=label)
     axes.set_xlabel("cache, share of all records")
-    axes.set_ylabel("ms a token per MB read")
+    axes.set_ylabel("exposed wait per token and MB read, ms")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     legend(axes)

@@ -22,7 +22,7 @@ def wait_figure(waits: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
     for axes, disk in zip(figure.subplots(len(disks), 1, squeeze=False)[:, 0], disks, strict=True):
         _stack(axes, waits.filter(disk=disk), (("expert_wait_ms", "records", RED), ("ple_wait_ms", "n-gram pages", ORANGE)))
         axes.set_title(disk, fontsize=9, loc="left")
-    axes.set_xlabel("milliseconds a token, mean over arms", fontsize=8)
+    axes.set_xlabel("milliseconds per token, mean over arms", fontsize=8)
     return _sign(figure, axes, evidence, source)
 
 
@@ -32,7 +32,7 @@ def waterfall_figure(tokens: pl.DataFrame, evidence: Evidence, source: str) -> F
     axes = figure.add_subplot()
     axes.set_title("Where a decoded token's time goes", loc="left", fontsize=11, fontweight="bold")
     _stack(axes, tokens, (*_PARTS, ("ple_wait_ms", "exposed n-gram wait", ORANGE)))
-    axes.set_xlabel("milliseconds a token, mean over arms", fontsize=8)
+    axes.set_xlabel("milliseconds per token, mean over arms", fontsize=8)
     return _sign(figure, axes, evidence, source)
 
 

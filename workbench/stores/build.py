@@ -1,4 +1,4 @@
-"""Builds a store folder from any source of weights: what `pack` and `slice` share.
+"""Builds a store folder from any source of weights; `pack` and `slice` both use it.
 
 Layer by layer the source becomes the files of the folder, a few MiB in memory at a time. The same source and recipe give the
 same bytes, interrupted or not.
@@ -38,7 +38,7 @@ from workbench.units import PAGE_BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings:
-    """How a store is laid out."""
+    """Layout of a store: formats, codec of the n-gram rows, page size."""
 
     storage_format: int = AFFINE_PLANAR
     """2 planar, 1 interleaved."""
@@ -54,14 +54,14 @@ class BuildSettings:
             raise BadInput(f"no such row codec: {self.row_codec!r} (bf16 or affine4)")
 
     def codec_of_rows(self, row_width: int) -> RowCodec:
-        """The codec of rows of this width. Raises BadInput where it can't hold them."""
+        """The codec for n-gram rows of this width. Raises BadInput when the codec can't hold such rows."""
         if self.row_codec is None:
             return RowCodec.default(row_width)
         return RowCodec(kind=RowKind[self.row_codec.upper()], row_width=row_width)
 
 
 class StoreBuilder:
-    """Everything that is to be written, planned before the first byte."""
+    """Builds one store: plans every file before the first byte is written, then writes the files."""
 
     def __init__(self, source: StoreSource, settings: BuildSettings, command: dict[str, str | int]) -> None:
         """Raises BadInput when the settings don't fit the source."""
@@ -86,7 +86,7 @@ class StoreBuilder:
         return [self._experts.plan, *(writer.plan for writer in self._ngrams), self._resident]
 
     def build(self, folder: Path) -> StoreManifest:
-        """Writes the store, or what is missing of it, or nothing when it is there already."""
+        """Writes the store; after an interruption only the missing part, and nothing when the store is complete."""
         if (folder / MANIFEST_NAME).exists():
             return self._check_same(folder)
         identity = {

@@ -1,7 +1,7 @@
-"""A checkpoint folder read in slices: a single safetensors file or shards, nothing held but headers.
+"""A checkpoint folder read in slices: a single safetensors file or shards, only headers are held in memory.
 
 Experts may be MLX-quantised and stacked (`switch_mlp`), stacked bf16 (`switch_mlp`, or `experts.gate_up_proj` with gate above
-up), or one tensor an expert. What is not quantised is quantised here by `mx.quantize`, so that pack and any other reader of the
+up), or one tensor per expert. What is not quantised is quantised here by `mx.quantize`, so that pack and any other reader of the
 checkpoint see the same values. The n-gram table may be whole or split into shards.
 """
 
@@ -36,7 +36,7 @@ class Checkpoint:
 
         Args:
             folder: the checkpoint.
-            codec: how experts are quantised that aren't yet; 4 bits in groups of 64 where it is not given.
+            codec: codec for experts that are not quantised yet; default 4 bits in groups of 64.
         """
         self.folder = Path(folder)
         self.geometry = Geometry.from_folder(self.folder)
@@ -99,7 +99,7 @@ class Checkpoint:
         return sum(file.num_bytes for file in self.files)
 
     def store_config(self) -> dict[str, Any]:
-        """The configuration of a store of this checkpoint: codec named, an MTP head that isn't there not promised."""
+        """The configuration of a store of this checkpoint: with the codec, and without an MTP head that the checkpoint lacks."""
         config = copy.deepcopy(self.config)
         if not (config.get("quantization") or config.get("quantization_config")):
             codec = self.geometry.codec
@@ -120,7 +120,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> SourceIdentity:
-        """What a store of this checkpoint is bound to; `identify` comes first."""
+        """Identity of the checkpoint, written into its store. `identify` must run first."""
         if self._identity is None:
             raise ValueError("identify() has not been called")
         return self._identity

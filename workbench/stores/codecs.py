@@ -1,6 +1,6 @@
 """How weights become bytes: MLX affine quantisation and bfloat16 in numpy, and the two orders of bytes of a quantised matrix.
 
-`encode_affine` and `decode_affine` equal `mx.quantize` and `mx.dequantize` of the CPU bit for bit (tests hold them to it); `pack`
+`encode_affine` and `decode_affine` equal `mx.quantize` and `mx.dequantize` of the CPU bit for bit (tests compare them); `pack`
 calls `mx.quantize` itself. Shapes: `K` input values of a row, `G = K / group_size` groups.
 """
 

@@ -1,4 +1,4 @@
-"""What an ExpertMajor v2 store must fulfil before a byte of it is used. Every refusal is one line of BadInput.
+"""Checks of an ExpertMajor v2 store before a byte of it is used. Every refusal is a BadInput of one line.
 
 Sizes are compared as Python integers before anything is allocated, so values near 2^63 are refused like any other.
 """
@@ -180,7 +180,7 @@ def common_codec(path: Path, header: ExpertHeader, layers: tuple[LayerDescriptor
 def check_geometry(
     path: Path, header: ExpertHeader, layers: tuple[LayerDescriptor, ...], codec: Codec | None, geometry: Geometry
 ) -> None:
-    """Refuses a store that isn't of this model; one without the MTP head's layer is."""
+    """Refuses a store of another model; the MTP head's layer may be missing."""
     indices = [layer.layer for layer in layers]
     expected = range(geometry.num_hidden_layers), range(geometry.num_expert_layers)
     gate = layers[0].components[0]

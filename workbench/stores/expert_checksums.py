@@ -1,4 +1,4 @@
-"""`experts.crc`: a CRC-32 for each component of each record, bound to one payload digest, so that any read verifies itself.
+"""`experts.crc`: a CRC-32 for each component of each record, bound to one payload digest, so that each read verifies itself.
 
 Header of 128 bytes, little-endian: magic `WFWBCRC1` @0; u32 version 1 @8; u32 header bytes @12; u32 layers @16; u32 experts @20;
 u32 components @24; zeros @28; payload SHA-256 of the store @32; SHA-256 of the table @64; zeros. Then u32 values, layer by layer,
@@ -24,14 +24,14 @@ _HEADER = struct.Struct("<8s5I4x32s32s32x")
 
 
 class ChecksumBuilder:
-    """Collects the checksums of records as they pass."""
+    """Collects the checksums of records while they are written."""
 
     def __init__(self, layer: LayerDescriptor) -> None:
         self._bounds = [(part.offset, part.offset + part.num_bytes) for part in layer.components]
         self._values: list[int] = []
 
     def add(self, records: np.ndarray) -> None:
-        """Takes `[n, record bytes]` uint8 records, in the order of the store."""
+        """Adds records, uint8 `[n, record bytes]`, in the order of the store."""
         for record in records:
             self._values.extend(zlib.crc32(record[start:end].data) for start, end in self._bounds)
 

@@ -1,6 +1,6 @@
 """Header and descriptors of an ExpertMajor v2 store as records: bytes in, fields out, and back.
 
-Nothing here is believed yet: `expert_checks` says whether the fields make sense together.
+Nothing is checked here: `expert_checks` checks whether the fields are consistent.
 """
 
 import hashlib
@@ -127,7 +127,7 @@ class ExpertHeader:
     reserved: bytes = bytes(56)
 
     def to_bytes(self) -> bytes:
-        """The 256 bytes as the fields say, manifest digest included."""
+        """The 256 bytes of the fields, manifest digest included."""
         return _HEADER.pack(*vars(self).values())
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""ExpertMajor v2: the routed experts of a model, one record an expert, in one file.
+"""ExpertMajor v2: the routed experts of a model, one record per expert, in one file.
 
 `ExpertStore.open` reads header and descriptors of a bare `.em2` file or of a GGUF file that embeds one, refuses inconsistent
 ones, and then gives the extent of any record or component. It reads no record: readers do.
@@ -49,7 +49,7 @@ class ExpertStore:
 
     @classmethod
     def open(cls, path: Path, *, geometry: Geometry | None = None, verify_digest: bool = False) -> "ExpertStore":
-        """Opens a store and the `.crc` file beside it, if there is one. Raises BadInput on anything that is not right.
+        """Opens a store and the `.crc` file beside it, if there is one. Raises BadInput on the first damage or inconsistency.
 
         Args:
             path: a bare store, or a GGUF file with the tensor `ds4.expert_major.v2`.
@@ -126,7 +126,7 @@ class ExpertStore:
         return int(self._checksums[self._by_index[layer], expert, COMPONENTS.index(component)])
 
     def verify(self, advance: Callable[[int], None] = lambda num_bytes: None) -> None:
-        """Reads the whole payload; raises BadInput unless its digest and every checksum hold. `advance` hears of bytes read."""
+        """Reads the whole payload; raises BadInput unless its digest and every checksum hold. `advance` gets the bytes read."""
         digest, ends = hashlib.sha256(), [*(layer.offset for layer in self.layers[1:]), self.header.store_bytes]
         with Region(self.path) as region:
             region.narrow(self._start, self.header.store_bytes)

@@ -29,7 +29,7 @@ _INTERLEAVED_CODEC = Codec(bits=4, group_size=64)
 
 
 class ExpertWriter:
-    """Records of all layers, whole experts a piece; a piece never spans layers, padding goes with a layer's last."""
+    """Plans the records of all layers: a piece holds whole experts of one layer, the last piece of a layer its padding too."""
 
     def __init__(self, source: StoreSource, storage_format: int) -> None:
         """Raises BadInput when the format can't hold this source."""
@@ -108,7 +108,7 @@ class ExpertWriter:
         return sign(header, self.layers)
 
     def checksums(self, payload_sha256: bytes) -> bytes:
-        """`experts.crc`, once all pieces have passed."""
+        """Content of `experts.crc`, once all pieces are written."""
         return self._checksums.to_bytes(len(self.layers), payload_sha256)
 
     def header_sha256(self, payload_sha256: bytes) -> str:
@@ -118,7 +118,7 @@ class ExpertWriter:
         return manifest_digest(head[:HEADER_BYTES], head[HEADER_BYTES:end]).hex()
 
     def entry(self, payload_sha256: bytes) -> ExpertEntry:
-        """What the manifest says of the experts."""
+        """The manifest's entry for the experts."""
         codec = self._source.geometry.codec
         return ExpertEntry(
             storage_format=self._format,

@@ -34,11 +34,11 @@ class Store:
     manifest: StoreManifest
     experts: ExpertStore
     ngrams: dict[int, PleStore]
-    """By zero-based layer index."""
+    """Page stores by zero-based layer index."""
 
     @property
     def resident_path(self) -> Path:
-        """Every tensor that is neither routed experts nor n-gram tables."""
+        """File of every tensor that is neither routed experts nor n-gram tables."""
         return self.folder / RESIDENT_NAME
 
     @property
@@ -48,7 +48,7 @@ class Store:
 
 
 def open_store(folder: Path) -> Store:
-    """Opens a store. Raises BadInput on the first thing that is not right, UnmetPrerequisite when there is no store."""
+    """Opens a store. Raises BadInput on the first damage or inconsistency, UnmetPrerequisite when there is no store."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     names = {CONFIG_NAME, RESIDENT_NAME, EXPERTS_NAME, CHECKSUMS_NAME, *(ngrams_name(e.layer) for e in manifest.ngrams)}

@@ -1,6 +1,6 @@
 """Finds one tensor in a GGUF file by its header alone.
 
-The `gguf` package reads files of good faith: it builds every metadata array in memory, and a hostile length keeps it busy for
+The `gguf` package trusts its files: it builds every metadata array in memory, and a hostile length keeps it busy for
 ever. This walk reads the same header with every length checked against the file first, and keeps nothing but the position.
 """
 

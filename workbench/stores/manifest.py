@@ -1,4 +1,4 @@
-"""`manifest.json` of a store folder: what lies in it, made from what, and digests of everything. It appears last.
+"""`manifest.json` of a store folder: its contents, its source, and digests of everything. It is written last.
 
 A folder without a manifest is no store. Its paths are plain file names: nothing outside the folder is ever opened.
 """
@@ -35,16 +35,16 @@ class FileEntry(Config):
     """One file of the folder."""
 
     num_bytes: int
-    """Its size."""
+    """Size of the file."""
     sha256: str
-    """Of the whole file; of `.em2` and `.ple` stores the digest in their header, which binds all the rest."""
+    """SHA-256 of the whole file; of `.em2` and `.ple` stores the digest in their header, which binds all the rest."""
 
 
 class SourceIdentity(Config):
     """What the store was made from."""
 
     sha256: str
-    """Of the one file, or of the sorted digests of all shards; for a generated store, of its recipe."""
+    """SHA-256 of the one file, or of the sorted digests of all shards; for a generated store, of its recipe."""
     num_bytes: int
     """Bytes of all shards; 0 for a generated store."""
     num_tensors: int
@@ -57,7 +57,7 @@ class ExpertEntry(Config):
     storage_format: int
     """1 interleaved, 2 planar."""
     bits: int
-    """Bits of a weight."""
+    """Bits per weight."""
     group_size: int
     """Weights that share a scale and a bias."""
     layers: tuple[int, ...]
@@ -85,11 +85,11 @@ class StoreManifest(Config):
     version: Literal[1] = 1
     """Schema version."""
     recipe: dict[str, str | int]
-    """What was asked for: the command and its settings."""
+    """The command and settings that made the store."""
     source: SourceIdentity
-    """What it was made from."""
+    """What the store was made from."""
     geometry: dict[str, Any]
-    """The model's."""
+    """Geometry of the model."""
     experts: ExpertEntry
     """The routed experts."""
     ngrams: tuple[NgramEntry, ...]

@@ -10,13 +10,13 @@ from workbench.stores.manifest import StoreManifest
 
 
 def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings(), codec: Codec | None = None) -> StoreManifest:  # noqa: B008
-    """Packs a checkpoint folder into `out`, layer by layer; takes up what an interrupted run left.
+    """Packs a checkpoint folder into `out`, layer by layer; resumes an interrupted run.
 
     Args:
         checkpoint: folder with config.json and safetensors files.
         out: the store folder; it must be new, empty, or an interrupted pack of the same checkpoint.
         settings: layout of the store.
-        codec: how experts are quantised that aren't yet.
+        codec: codec for experts that are not quantised yet.
     """
     with Checkpoint(checkpoint, codec=codec) as source:
         with progress("hash source", source.num_bytes) as advance:

@@ -22,7 +22,7 @@ class RowKind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RowCodec:
-    """Bytes of rows of `row_width` values."""
+    """Encodes and decodes rows of `row_width` values."""
 
     kind: RowKind
     row_width: int
@@ -36,7 +36,7 @@ class RowCodec:
 
     @staticmethod
     def default(row_width: int) -> "RowCodec":
-        """Affine 4-bit where the width allows it, else bf16."""
+        """The default codec for rows of this width: affine 4-bit if the width allows it, else bf16."""
         affine = row_width % AFFINE_ROWS.group_size == 0
         return RowCodec(kind=RowKind.AFFINE4 if affine else RowKind.BF16, row_width=row_width)
 

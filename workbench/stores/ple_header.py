@@ -1,9 +1,10 @@
 """The 4 KiB header block of a PLE page store (ours, provisional).
 
-Little-endian: magic `WFWBPLE1` @0; u32 version 1 @8; u32 header bytes 4096 @12; u32 layer @16; u32 codec @20; u32 row width @24;
-u32 row bytes @28; u32 rows a page @32; u32 page bytes @36; u64 row count @40; u64 page count @48; u64 page offset @56; SHA-256 of
-the source @64, of the pages @96, of the page table @128, and of the header with this last field zero @160; zeros to 4096.
-The page table, one CRC-32 a page, follows the header; zeros fill the space up to the pages.
+Little-endian: magic `WFWBPLE1` @0; u32 version 1 @8; u32 header bytes 4096 @12; u32 layer @16; u32 codec @20; u32 row width
+@24; u32 row bytes @28; u32 rows per page @32; u32 page bytes @36; u64 row count @40; u64 page count @48; u64 page offset @56;
+SHA-256 of the source @64, of the pages @96, of the page table @128, and of the header with this last field zero @160; zeros to
+4096.
+The page table, one CRC-32 per page, follows the header; zeros fill the space up to the pages.
 """
 
 import hashlib
@@ -49,7 +50,7 @@ class PleHeader:
     reserved: bytes = bytes(3904)
 
     def to_bytes(self) -> bytes:
-        """The 4096 bytes as the fields say."""
+        """The 4096 bytes of the fields."""
         return _HEADER.pack(*vars(self).values())
 
     def signed(self) -> "PleHeader":

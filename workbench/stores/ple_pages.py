@@ -18,7 +18,7 @@ from workbench.stores.regions import Region
 
 
 class PleStore:
-    """Where every row of one PLE layer lies. Made by `open`."""
+    """Positions of every row of one PLE layer. Made by `open`."""
 
     def __init__(self, path: Path, header: PleHeader, codec: RowCodec, checksums: np.ndarray) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class PleStore:
 
     @classmethod
     def open(cls, path: Path) -> "PleStore":
-        """Reads header and page table. Raises BadInput on anything that is not right; no page is read."""
+        """Reads header and page table. Raises BadInput on the first damage or inconsistency; no page is read."""
         with Region(path) as region:
             header = PleHeader.from_bytes(region.read(0, HEADER_BYTES))
             codec = check_ple_header(path, header, region.num_bytes)

@@ -16,7 +16,7 @@ from workbench.stores.workspace import PIECE_BYTES, FilePlan, Piece
 
 
 class PleWriter:
-    """Pages of one layer's table; rows never straddle them."""
+    """Plans the pages of one layer's table; no row spans two pages."""
 
     def __init__(self, source: StoreSource, layer: int, codec: RowCodec, page_bytes: int) -> None:
         """Raises BadInput when a page can't hold a row."""
@@ -61,7 +61,7 @@ class PleWriter:
         self._checksums.extend(zlib.crc32(page.data) for page in content.reshape(-1, self._layout.page_bytes))
 
     def header(self, pages_sha256: bytes) -> PleHeader:
-        """The signed header, once all pages have passed."""
+        """The signed header, once all pages are written."""
         table = np.array(self._checksums, "<u4").tobytes()
         return replace(self._layout, pages_sha256=pages_sha256, table_sha256=hashlib.sha256(table).digest()).signed()
 
@@ -70,7 +70,7 @@ class PleWriter:
         return head.ljust(self._layout.page_offset, b"\0")
 
     def entry(self) -> NgramEntry:
-        """What the manifest says of this table."""
+        """The manifest's entry for this table."""
         layout = self._layout
         kind = self._codec.kind.name.lower()
         return NgramEntry(layer=layout.layer, codec=kind, page_bytes=layout.page_bytes, num_rows=layout.num_rows)

@@ -1,4 +1,4 @@
-"""Weights drawn from a seed, any slice of them at any time: the same bytes whatever the order they are asked for in.
+"""Weights drawn from a seed, any slice of them at any time: the same bytes in whatever order they are requested.
 
 Philox is a counter-based generator whose stream numpy keeps fixed; the position of a weight is its counter.
 """

@@ -30,11 +30,11 @@ class Region:
         self.num_bytes = os.fstat(self._fd).st_size
 
     def narrow(self, start: int, num_bytes: int) -> None:
-        """From now on offset 0 is file offset `start`, and the region ends `num_bytes` later."""
+        """Narrows the region to `num_bytes` bytes from file offset `start`, which becomes offset 0."""
         self.start, self.num_bytes = start, num_bytes
 
     def read(self, offset: int, num_bytes: int) -> bytes:
-        """Exactly these bytes. Raises BadInput when the region ends before them."""
+        """Reads exactly `num_bytes` bytes at an offset. Raises BadInput when the region ends before them."""
         if offset + num_bytes > self.num_bytes:
             raise BadInput(f"{self.path}: truncated: {num_bytes} bytes at {offset} end behind its {self.num_bytes} bytes")
         try:
@@ -68,7 +68,7 @@ class Region:
 
 
 def file_sha256(path: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> bytes:
-    """SHA-256 of a whole file; `advance` hears of bytes read."""
+    """SHA-256 of a whole file; `advance` is called with the bytes read."""
     digest = hashlib.sha256()
     with Region(path) as region:
         for chunk in region.chunks(0, region.num_bytes):

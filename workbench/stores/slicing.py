@@ -1,6 +1,6 @@
 """`workbench slice`: a store of true Flash-Next records without a checkpoint, drawn from a seed straight into its files.
 
-Every record differs from every other and no byte of it can be compressed away, so a disk can't cheat. Routing means nothing.
+All records differ and can't be compressed, so a disk can't appear faster than it is. The routing has no meaning.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from workbench.stores.source import Matrices
 from workbench.stores.trunk import TrunkTensor, trunk_tensors
 
 _GENERATOR = 1
-"""Version of the drawing; another one is another store."""
+"""Version of the generator; part of the store's identity."""
 _EXPERT_GAIN = 2.0
-"""Times 1/sqrt(input): an expert's output is then of order one."""
+"""Factor of 1/sqrt(input), with which an expert's output is of order one."""
 _ROW_STD = 0.5
 _SMALLEST_DECAY, _LARGEST_DECAY = 1.0, 16.0
 
@@ -53,7 +53,7 @@ class SliceSource:
         return {name: tensor.info for name, tensor in self._trunk.items()}
 
     def store_config(self) -> dict[str, Any]:
-        """The config it was made from."""
+        """The config that the model was made from."""
         return self._config
 
     def small_files(self) -> dict[str, bytes]:
@@ -103,7 +103,7 @@ class SliceSource:
 
 
 def make_slice(out: Path, *, num_layers: int = 4, seed: int = 0, settings: BuildSettings = BuildSettings()) -> StoreManifest:  # noqa: B008
-    """Writes the store of profile `slice` into `out`; takes up what an interrupted run left."""
+    """Writes the store of profile `slice` into `out`; resumes an interrupted run."""
     source = SliceSource(slice_config(num_layers), seed)
     command: dict[str, str | int] = {"command": "slice", "layers": num_layers, "seed": seed}
     return StoreBuilder(source, settings, command).build(Path(out))

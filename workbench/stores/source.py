@@ -14,7 +14,7 @@ Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class StoreSource(Protocol):
-    """Hands out weights in any order, a few MiB at a time, the same bytes for the same question."""
+    """Returns weights in any order, a few MiB at a time; the same request returns the same bytes."""
 
     @property
     def geometry(self) -> Geometry:

@@ -1,6 +1,6 @@
 """Names, shapes and starting values of every resident tensor of a Qwen4Exp text model (without the MTP head).
 
-The values keep activations finite and of order one through any depth; they mean nothing.
+The values keep activations finite and of order one at any depth; they are random otherwise.
 """
 
 import math
@@ -24,7 +24,7 @@ class TrunkTensor:
     info: TensorInfo
     start: Start
     std: float = 0.0
-    """Of uniform values."""
+    """Standard deviation of the uniform values."""
     integers: tuple[int, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""`workbench verify`: reads every byte of a store and holds it to its digests, checksums, padding and geometry."""
+"""`workbench verify`: reads every byte of a store and checks its digests, checksums, padding and geometry."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from workbench.stores.safetensors_file import SafetensorsFile
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """One file that holds."""
+    """One file that passed its checks."""
 
     file: str
     num_bytes: int
     holds: str
-    """What was compared."""
+    """What was checked."""
     digest: str
 
 
 def verify(path: Path) -> list[Verified]:
     """Checks a store folder, a single `.ple` file, or a single expert store (`.em2`, or a GGUF file that embeds one).
 
-    Raises BadInput on the first thing that is not right.
+    Raises BadInput on the first damage or inconsistency.
     """
     path = Path(path)
     if path.is_file():

@@ -2,7 +2,7 @@
 
 A file is made of a head and pieces. Each piece is written to `NAME.part`, synced, and recorded in the journal with the running
 SHA-256 of all pieces so far; the head follows when all are known, then the rename. `manifest.json` is renamed last, so a folder
-is a store or it is not. After any interruption the same command reads what the journal vouches for, checks it, and goes on.
+is a store or it is not. After any interruption the same command reads what the journal records, checks it, and continues.
 """
 
 import fcntl
@@ -34,13 +34,13 @@ _PIECES_AHEAD = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A run of bytes that is made, written and synced as one."""
+    """A range of bytes that is made, written and synced together."""
 
     num_bytes: int
     make: Callable[[], np.ndarray]
     """Returns the bytes, uint8 `[num_bytes]`; runs in a thread of its own, one piece at a time."""
     observe: Callable[[np.ndarray], None] = lambda content: None
-    """Hears of the bytes, in order, whether they were made now or read back."""
+    """Called with the bytes, in order, whether newly made or read back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class FilePlan:
     head_bytes: int
     pieces: tuple[Piece, ...]
     make_head: Callable[[bytes], bytes] = lambda body_sha256: b""
-    """From the SHA-256 of all pieces, when they are written."""
+    """Makes the head from the SHA-256 of all pieces, once they are written."""
 
     @property
     def num_bytes(self) -> int:
@@ -63,7 +63,7 @@ class Workspace:
     """Writes the files of one store. Use as a context manager: it holds a lock on the folder."""
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
-        """Takes up an interrupted construction of the same identity, or starts one.
+        """Resumes an interrupted construction of the same identity, or starts a new one.
 
         Raises BadInput when the folder holds anything else, or when another process works on it.
         """
@@ -132,7 +132,7 @@ class Workspace:
         return self.folder / f"{name}.part"
 
     def write(self, plan: FilePlan, advance: Callable[[int], None]) -> bytes:
-        """Writes a file, or what is missing of it, and returns the SHA-256 of its pieces.
+        """Writes a file, or the missing part of it, and returns the SHA-256 of its pieces.
 
         Raises BadInput when what is there isn't what the journal says.
         """
@@ -152,7 +152,7 @@ class Workspace:
     def _read_back(
         self, file: int, path: Path, plan: FilePlan, advance: Callable[[int], None]
     ) -> tuple["hashlib._Hash", deque[Piece]]:
-        """Digest of the pieces that the journal vouches for, and the pieces that remain."""
+        """Digest of the pieces that the journal records, and the pieces that remain."""
         end, expected = self._progress.get(plan.name, (plan.head_bytes, None))
         digest, position, remaining = hashlib.sha256(), plan.head_bytes, deque(plan.pieces)
         while remaining and position + remaining[0].num_bytes <= end:
