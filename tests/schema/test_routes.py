@@ -24,7 +24,7 @@ def write(path, frame, **shape):
 
 
 def test_a_trace_comes_back_with_its_geometry(tmp_path):
-    frame = frame_of({}, {"position": 2, "experts": [0, 2]})
+    frame = frame_of({"phase": "prefill"}, {"position": 2, "experts": [0, 2]}, {"position": 3, "phase": "verify"})
     path = write(tmp_path / "routes.parquet", frame)
     read, shape = read_routes(path)
     assert read.equals(frame)
@@ -90,7 +90,7 @@ def damaged(row, **values):
         (damaged(3, request=None), "row 4: request is missing"),
         (damaged(3, layer=7), "row 4: layer lies outside 0..1"),
         (damaged(3, position=-1), "row 4: position lies outside"),
-        (damaged(3, phase="dream"), "row 4: phase is neither"),
+        (damaged(3, phase="dream"), "row 4: phase is none of"),
         (damaged(3, layer=0), "request 0, position 1 has 2 rows for 1 of 2 layers"),
         (lambda frame: pl.concat([frame, frame[:1]]), "request 0, position 0 has 3 rows for 2 of 2 layers"),
         (lambda frame: frame[1:], "request 0, position 0 has 1 rows for 1 of 2 layers"),

@@ -76,7 +76,7 @@ def test_optional_columns_are_kept(tmp_path):
         (changed(1, request=None), "row 2: request is missing"),
         (changed(1, layer=0.5), "column 'layer' must hold whole numbers"),
         ([row | {"ids": "1,2,3"} for row in rows()], "column 'ids' must hold lists of whole numbers"),
-        ([row | {"phase": "warm"} for row in rows()], "row 1: phase is neither prefill nor decode"),
+        ([row | {"phase": "warm"} for row in rows()], "row 1: phase is none of prefill, decode, verify"),
         ([row | {"weights": [1.0]} for row in rows()], "row 1: weights and ids differ in length"),
         ([row | {"weights": [0.5, 0.7, -0.2]} for row in rows()], "row 1: a weight lies outside 0..1"),
         ([row | {"token_id": -5} for row in rows()], "row 1: token_id lies outside"),

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from workbench.errors import BadInput
+from workbench.schema.generated import GENERATION_PHASES
 from workbench.schema.parquet import parquet_metadata, read_parquet, write_parquet
 
 ROUTES_VERSION = 1
@@ -16,7 +17,7 @@ ROUTE_SCHEMA: dict[str, Any] = {
     "family": pl.String,
     # train | held_out
     "split": pl.String,
-    # prefill | decode
+    # prefill | decode | verify
     "phase": pl.String,
     "position": pl.Int32,
     "layer": pl.Int16,
@@ -29,6 +30,8 @@ ROUTE_SCHEMA: dict[str, Any] = {
 """Columns of a route trace. `token_id` is the token at `position` (the one being processed)."""
 
 
+PHASES = ("prefill", *GENERATION_PHASES)
+"""Phases of a route trace's tokens."""
 _LARGEST = 2**31 - 1
 MAX_EXPERTS = MAX_LAYERS = 1 << 15
 """Most experts per layer, and layers, of a route trace: ids and layers are stored as int16."""
@@ -97,7 +100,7 @@ def check_routes(
         f"{experts} does not name {top_k} experts": ids.list.len() != top_k,
         f"{experts} names an expert twice": ids.list.n_unique() != ids.list.len(),
         f"an expert id is outside 0..{num_experts - 1}": (ids.list.min() < 0) | (ids.list.max() >= num_experts),
-        "phase is neither prefill nor decode": ~pl.col("phase").is_in(["prefill", "decode"]),
+        f"phase is none of {', '.join(PHASES)}": ~pl.col("phase").is_in(PHASES),
         f"token_id lies outside -1..{_LARGEST}": ~pl.col("token_id").is_between(-1, _LARGEST),
     } | _weight_problems(ids)
     for problem, condition in problems.items():

@@ -1,7 +1,7 @@
 """Foreign route traces: parquet or JSON lines with `request, position, layer, ids`, checked strictly, into `ROUTE_SCHEMA`.
 
-Each row is one layer of one token: `ids` lists the chosen experts, highest weight first. The columns `phase` (prefill or
-decode), `family`, `token_id` and `weights` are optional. Any other column is an error: a trace is never read in part.
+Each row is one layer of one token: `ids` lists the chosen experts, highest weight first. The columns `phase` (prefill, decode or
+verify), `family`, `token_id` and `weights` are optional. Any other column is an error: a trace is never read in part.
 """
 
 from pathlib import Path
