@@ -73,7 +73,7 @@ class Codec:
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """Every number of a Qwen4Exp text model that shapes depend on. Fields mean what transformers' config says."""
+    """Shapes, hash constants and norms of a Qwen4Exp text model; fields mean what transformers' config says."""
 
     vocab_size: int
     hidden_size: int

@@ -125,5 +125,5 @@ def test_a_policy_that_names_a_leased_key_is_refused():
         table.admit([key])
         table.publish(key, table.generation(table.slot(key)))
     table.pin(1)
-    with pytest.raises(ValueError, match="unprotected"):
+    with pytest.raises(ValueError, match="not pinned"):
         table.admit([3])

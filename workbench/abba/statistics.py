@@ -82,7 +82,7 @@ def claim(result: RatioEstimate, minimum_effect: float) -> Claim:
 
 
 def judge(log_ratios: Sequence[float], planned: int, minimum_effect: float) -> tuple[Claim, RatioEstimate] | None:
-    """Claim and estimate of a series: at the planned number of cohorts, or earlier when B is worse; None while undecided."""
+    """Claim and estimate of a series: at the planned number of cohorts, or earlier when B is worse; None: run another cohort."""
     if len(log_ratios) >= planned:
         result = estimate(log_ratios, FINAL_CONFIDENCE)
         return claim(result, minimum_effect), result

@@ -14,7 +14,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of the report."""
+    """One line of the result of `workbench check`."""
 
     what: str
     """The checked object: a file, a run, the verdict."""

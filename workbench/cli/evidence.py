@@ -161,7 +161,7 @@ def bundle(run: str, *, out: OutputFile | None = None) -> None:
 
 
 def check(file: Path, *, json: bool = False) -> int:
-    """Computes verdict, metrics and digests of a bundle again from its raw events, and lists what it could not check.
+    """Computes verdict, metrics and digests of a bundle again from its raw data, and lists what the bundle does not let it check.
 
     Exit status: 0 when no check failed, 1 when one failed, 2 for a file that is not a bundle or not safe to read.
 

@@ -47,7 +47,7 @@ def plan(
     ssd_gbps
         Lowest and highest bandwidth of record reads, decimal GB/s.
     compute_ms
-        Shortest and longest compute time of a token with all weights in memory, milliseconds.
+        Shortest and longest compute of a pass without drafts, all weights in memory, milliseconds.
     drafts
         Drafted tokens per forward pass: 0, 1 or 2.
     published

@@ -40,7 +40,7 @@ def track() -> None:
 
 
 def rebuild() -> None:
-    """Deletes all filed runs and files every result folder anew.
+    """Empties MLflow's store and files every sound, ended result folder anew; result folders stay as they are.
 
     Example: workbench track rebuild
     """

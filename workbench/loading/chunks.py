@@ -76,7 +76,7 @@ class ChunkBuffers(Protocol):
 
 
 class ChunkSource:
-    """Makes the reads of chunks. The key of a chunk is `layer position * per_layer + index`."""
+    """Makes the reads of chunks. The key of a chunk is `layer index * per_layer + index of the chunk in its layer`."""
 
     def __init__(
         self, store: ExpertStore, memory: ChunkBuffers, first_slot: int, cut: Cut, file: int, *, checksums: bool

@@ -37,7 +37,7 @@ class ReadSource(Protocol):
         """The read of `order`; its key is the order's number."""
 
     def arrived(self, order: Order) -> None:
-        """Called when the checked bytes of `order` are in its slot, before they are published."""
+        """Called when the checked bytes of `order` are in its slot, before they are published or, for a stale read, ignored."""
 
 
 class Transfer:

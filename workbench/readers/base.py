@@ -55,7 +55,7 @@ class Read:
     """Submit time, set by the reader."""
 
     def check(self) -> ChecksumMismatch | None:
-        """The error of a read of `got` bytes; None: they are complete and sound."""
+        """Compares the bytes of a complete read with its checksums: the error, or None when they are sound."""
         view = memoryview(self.into)  # type: ignore[arg-type]
         for checksum in self.checksums:
             if zlib.crc32(view[checksum.start : checksum.start + checksum.num_bytes]) != checksum.crc32:

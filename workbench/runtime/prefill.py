@@ -35,7 +35,7 @@ class Prefill:
         buffer: ChunkBuffer | None,
         mode: Mode,
     ) -> None:
-        """`layers`: indices in the order of a pass. Without a `ring` every tile is read as a union (micro)."""
+        """`layers`: indices in the order of a pass. Without a `buffer` every tile is read as a union (micro)."""
         self.transfer, self.source, self.memory = transfer, source, memory
         self.layers, self.crossover, self.share, self.buffer = layers, crossover, share, buffer
         self.mode = mode

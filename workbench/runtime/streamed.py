@@ -239,7 +239,7 @@ def disk_depth(config: RuntimeConfig) -> dict[str, int]:
 
 
 def scheduler_config(config: RuntimeConfig) -> SchedulerConfig:
-    """Depth and budgets of a configuration. Depth is limited here alone: readers start every read that is submitted."""
+    """Depth and budgets of a configuration. The reader has the same depth as the scheduler, so it never queues a read."""
     return SchedulerConfig(limits=ReadLimits(depth=disk_depth(config), budgets=config.budgets.by_class))
 
 

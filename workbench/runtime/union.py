@@ -74,7 +74,7 @@ def groups_of(keys: Iterable[int], length: int) -> list[list[int]]:
 
 
 class UnionFeed:
-    """One layer's union in groups: resident records first, then records used once, last records to keep."""
+    """One layer's union in groups: resident records first, then records dropped after use, last records to keep."""
 
     def __init__(
         self, transfer: Transfer, source: RecordSource, memory: RecordMemory, origin: Origin, share: PrefillShare
@@ -141,7 +141,7 @@ class UnionFeed:
         return [self._memory.components(slots[key], self._source.lead_in(key)) for key in batch.keys]
 
     def release(self, batch: Batch) -> None:
-        """Releases a group after compute; records used once leave their slots."""
+        """Releases a group after compute; records that are not kept leave their slots."""
         self._transfer.release(batch.demand, drop=self._drop)
         self._held -= 1
         self._filling -= len(batch.keys) - len(batch.demand.hits)

@@ -30,7 +30,7 @@ class EvictionPolicy(Protocol):
         """A demand admits these keys."""
 
     def evict(self, count: int, protected: Container[int]) -> list[int]:
-        """Removes and returns `count` keys, none of them protected, worst first."""
+        """Removes and returns `count` keys, none of `protected` (pinned, or predicted and awaited), worst first."""
 
     def forget(self, key: int) -> None:
         """Removes a key that left without an eviction."""
@@ -215,7 +215,7 @@ class SlotTable:
             victims = self._worst(min(count, num_others), kept)
         victims += self._worst(count - len(victims), self._pins)
         if len(victims) != count or not self._pins.keys().isdisjoint(victims):
-            raise ValueError(f"policy gave {victims} when asked for {count} unprotected keys")
+            raise ValueError(f"policy gave {victims} when asked for {count} keys that are not pinned")
         for key in victims:
             self._resident.discard(key)
             self._vacate(key)

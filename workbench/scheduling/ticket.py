@@ -59,7 +59,7 @@ class TicketState(StrEnum):
     """Withdrawn while no read was in flight."""
     FAILED = "failed"
     STALE = "stale"
-    """Its generation died while a read was in flight: the read may finish, nothing is published."""
+    """Given up while a read was in flight: the read may complete, but nothing is published."""
 
 
 _STEPS: dict[TicketState, tuple[TicketState, ...]] = {

@@ -91,11 +91,11 @@ class SpeedPlan:
     """The planner's answer for one machine."""
 
     tokens_per_s: tuple[float, float]
-    """Worst and best case."""
+    """Lowest and highest: worst and best case."""
     num_slots: tuple[int, int]
     """Fewest and most expert slots."""
     misses_per_token: tuple[float, float]
-    """Best and worst case."""
+    """Lowest and highest: best and worst case."""
     bound_by: str
     """reads or compute, whichever takes longer at the middle of the ranges."""
     gains: dict[str, float]

@@ -25,7 +25,7 @@ def text_name(name: str) -> str | None:
 
 @dataclass(kw_only=True)
 class TensorGroups:
-    """Names of a checkpoint by owner."""
+    """Tensors of a checkpoint by owner: prefixes of experts, names of n-gram tables and of resident tensors."""
 
     experts: dict[int, str] = field(default_factory=dict)
     """Layer index to the prefix of its expert tensors, e.g. `model.layers.3.mlp.`; the MTP head's come behind the trunk's."""

@@ -20,7 +20,7 @@ class Verified:
     file: str
     num_bytes: int
     holds: str
-    """What was checked."""
+    """What was checked, in words."""
     digest: str
 
 

@@ -66,7 +66,7 @@ def track(root: Path, store: Store | None = None) -> list[Filed]:
 
 
 def rebuild(root: Path) -> list[Filed]:
-    """Deletes all filed runs and files every folder anew. Raises as `track` does, and while MLflow's pages show the store."""
+    """Empties MLflow's store and files every folder anew. Raises as `track` does, and while MLflow's pages show the store."""
     if not root.is_dir():
         return []
     store = Store(root)

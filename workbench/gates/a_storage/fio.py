@@ -78,7 +78,7 @@ def parse_fio(text: str) -> Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Pairs of runs, our reader and fio; which of them is first changes from pair to pair."""
+    """Rates of pairs of runs, our reader and fio; which of them ran first changes from pair to pair."""
 
     ours: list[Rate]
     theirs: list[Rate]
