@@ -241,6 +241,15 @@ def test_a_database_that_another_program_locks_is_no_damaged_one(root, end, monk
     assert len(content(root)) == 3
 
 
+def test_a_path_that_sqlite_can_not_open_is_told_at_once(root, end, monkeypatch):
+    long = root.joinpath(*3 * ["n" * 200])
+    shutil.copytree(root / "abba", long / "abba")
+    monkeypatch.setenv("WORKBENCH_RUNS", str(long))
+    ended = end("track")
+    assert ended.status == 2
+    assert "unable to open database file" in ended.err
+
+
 def test_one_process_files_at_a_time(root, monkeypatch):
     with (root / ".mlflow-filing.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -50,7 +50,7 @@ _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 
 _FOREIGN = ("mlflow", "sqlalchemy", "sqlite3", "alembic", "requests", "urllib3")
 """Packages whose errors say what is wrong with a store."""
 
-_PASSING = ("database is locked", "is full", "readonly")
+_PASSING = ("database is locked", "is full", "readonly", "unable to open")
 """Words of SQLite's errors that come from outside of the database."""
 
 
@@ -123,6 +123,9 @@ class Store:
         if not self.is_made:
             self._database.unlink(missing_ok=True)
             self._unmade.touch()
+        # MLflow tries for minutes to open a file that can't be opened
+        with closing(sqlite3.connect(self._database)) as database:
+            database.execute("pragma schema_version")
         client = _mlflow_client(self.uri)
         self._unmade.unlink(missing_ok=True)
         return client
