@@ -125,6 +125,18 @@ def test_filing_that_ends_at_any_call_is_mended(root, capsys):
     assert num_calls > 8
 
 
+@pytest.mark.parametrize("damage", [b"base = '", b"\xff", b"a = " + b"[" * 10_000])
+def test_a_folder_whose_settings_are_damaged_is_named_and_left_out(damage, root, capsys):
+    [series] = root.glob("abba/*")
+    (series / "artifacts" / "plan-A.toml").write_bytes(damage)
+    other = make_run(root)
+    filed = [each.place for each in track(root)]
+    assert f"generate/{other.path.name}" in filed
+    assert len(filed) == 2
+    assert f"is not filed: {series / 'artifacts' / 'plan-A.toml'}" in capsys.readouterr().err
+    assert len(statuses(root)) == 2
+
+
 def test_runs_that_were_filed_twice_are_deleted(root, capsys):
     track(root)
     expected = content(root)

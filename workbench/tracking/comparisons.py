@@ -1,11 +1,11 @@
 """MLflow parameters and metrics of a comparison and its arms: the settings that differ, and one point per cohort."""
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.config import read_toml
 from workbench.schema import Result, RunFolder
 
 _SERIES = 5
@@ -24,7 +24,7 @@ def arm_params(folder: RunFolder) -> dict[str, Any]:
 
 def comparison_params(folder: RunFolder) -> dict[str, Any]:
     """Settings of a comparison, without the plan of its arms."""
-    settings = tomllib.loads((folder.path / "config.toml").read_text())
+    settings = read_toml(folder.path / "config.toml")
     shown = {name: value for name, value in settings.items() if name not in _UNSHOWN}
     return shown | {"change": ", ".join(settings.get("change", [])) or "none"}
 
@@ -38,7 +38,7 @@ def cohort_series(result: Result) -> Iterator[tuple[str, int, float]]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return dict(_flatten(tomllib.loads(path.read_text()))) if path.exists() else {}
+    return dict(_flatten(read_toml(path))) if path.exists() else {}
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,12 +5,12 @@ import json
 import math
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.config import ConfigError, read_toml
 from workbench.files import json_text
 from workbench.gates import GATES, find_gate
 from workbench.progress import progress, say
@@ -86,7 +86,11 @@ def _track(root: Path, store: Store) -> list[Filed]:
     with progress("filing runs in MLflow", len(waiting)) as advance:
         for place, folder in waiting:
             old = ids.get(place)
-            filed.append(_file(store, place, folder, ids))
+            try:
+                filed.append(_file(store, place, folder, ids))
+            except ConfigError as error:
+                say(f"{place} is not filed: {error}")
+                continue
             ids[place] = filed[-1].run_id
             if old is not None:
                 _replace(store, old, place, ids)
@@ -138,11 +142,13 @@ def _file(store: Store, place: str, folder: RunFolder, ids: Mapping[str, str]) -
     tags = _tags(place, folder, about, result)
     if parent in ids:
         tags[_PARENT_TAG] = ids[parent]
+    # before the run is made: a damaged file of settings leaves none
+    params = _params(_settings(folder, about), about["config_digest"])
     run = store.client.create_run(experiment_id, start_time=started_ms, tags=tags, run_name=_name(about, result))
     run_id = run.info.run_id
     for metrics in _batches(_metrics(result, started_ms) if result else []):
         store.client.log_batch(run_id, metrics=metrics)
-    store.client.log_batch(run_id, params=_params(_settings(folder, about), about["config_digest"]))
+    store.client.log_batch(run_id, params=params)
     _log_tables(store, run_id, result.tables if result else {})
     for part in _PARTS:
         if (folder.path / part).is_file():
@@ -217,7 +223,7 @@ def _settings(folder: RunFolder, about: Mapping[str, Any]) -> dict[str, Any]:
         return arm_params(folder)
     if about["kind"] == "abba":
         return comparison_params(folder)
-    return dict(_leaves(tomllib.loads((folder.path / "config.toml").read_text())))
+    return dict(_leaves(read_toml(folder.path / "config.toml")))
 
 
 def _params(settings: Mapping[str, Any], digest: str) -> list[Any]:
