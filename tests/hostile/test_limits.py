@@ -80,6 +80,15 @@ def test_a_table_of_long_equal_strings_is_refused(tmp_path):
         read_parquet(path)
 
 
+def test_a_table_of_long_lists_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "x.parquet"
+    values = pl.zeros(80_000_000, pl.Int8, eager=True)
+    values.reshape((80, 1_000_000)).arr.to_list().to_frame("experts").write_parquet(path)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(BadInput, match="claims 80,000,000 values"):
+        read_parquet(path)
+
+
 def test_a_sparse_bundle_takes_no_disk_space(tmp_path):
     header = archive._header("run/zeros", 64 << 20).tobuf()
     path = tmp_path / "sparse.tar"

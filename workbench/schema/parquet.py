@@ -17,6 +17,8 @@ MAX_ROWS = 50_000_000
 """Most rows of a table that is read."""
 _FREE_ROWS, _ROWS_PER_BYTE = 1 << 16, 4
 """Rows that a small file may claim, and further rows per byte: events take about 15 bytes each, repeated rows of routes 0.5."""
+_FREE_VALUES, _VALUES_PER_BYTE = 1 << 26, 64
+"""Values that lists of a small file may hold, and further ones per byte: top-10 routes that repeat have 40 per byte."""
 _FREE_TEXT_BYTES, _TEXT_BYTES_PER_ROW = 16 * MIB, 1024
 """Bytes of strings that a table may hold, and further ones per row: equal strings share memory only until code takes them out."""
 MAX_JSON_LINES_BYTES = 4 * GIB
@@ -75,8 +77,25 @@ def check_parquet(path: Path) -> None:
     parquet_metadata(path)
     with _one_line(path):
         num_rows = scan_parquet([path]).select(pl.len()).collect().item()
+        has_lists = any(kind.is_nested() for kind in scan_parquet([path]).collect_schema().dtypes())
     if num_rows > min(MAX_ROWS, _FREE_ROWS + _ROWS_PER_BYTE * num_bytes):
         raise BadInput(f"{path} claims {num_rows:,} rows in {num_bytes:,} bytes: refused")
+    if has_lists and (num_values := _num_values(path)) > _FREE_VALUES + _VALUES_PER_BYTE * num_bytes:
+        raise BadInput(f"{path} claims {num_values:,} values in {num_bytes:,} bytes: refused")
+
+
+def _num_values(path: Path) -> int:
+    """Values in all columns of a parquet file, those within lists included; polars does not tell."""
+    # costs 0.15 s, hence for files with lists alone
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        found = read_metadata(path)
+    except (ArrowException, OSError) as error:
+        raise BadInput(f"{path} is not a readable parquet file ({str(error).splitlines()[0][:200]})") from None
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    return sum(group.column(number).num_values for group in groups for number in range(group.num_columns))
 
 
 @contextlib.contextmanager
