@@ -53,9 +53,9 @@ def read_file(path: Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Text of a UTF-8 file. Raises BadInput as `read_file` does, and on other encodings."""
+    """Text of a UTF-8 file, without a byte order mark. Raises BadInput as `read_file` does, and on other encodings."""
     try:
-        return read_file(path).decode()
+        return read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
 

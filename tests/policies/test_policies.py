@@ -14,7 +14,7 @@ EVENTS = st.lists(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=Tr
 
 def make_any(name, capacity, events):
     """Any policy; layer-quota sees four layers of four experts."""
-    settings = {"belady": {"events": events}, "layer-quota": {"num_layers": 4, "num_experts": 4}}
+    settings = {"belady": {"events": events}, "layer-quota": {"num_experts": 4}}
     return make(name, capacity=capacity, **settings.get(name, {}))
 
 
@@ -68,11 +68,11 @@ def test_what_a_policy_cannot_do_without_is_named():
     with pytest.raises(BadInput, match="cache policy belady needs events"):
         make("belady", capacity=4)
     with pytest.raises(BadInput, match="cache policy layer-quota needs num_experts"):
-        make("layer-quota", capacity=4, num_layers=2)
+        make("layer-quota", capacity=4)
 
 
 def test_a_layer_above_its_quota_gives_the_victim():
-    policy = make("layer-quota", capacity=4, num_layers=2, num_experts=10)
+    policy = make("layer-quota", capacity=4, num_experts=10)
     policy.start_event()
     policy.admit([0, 1, 2, 10])
     policy.start_event()

@@ -23,7 +23,7 @@ class Owner:
     """A slot table and what its policy evicts, event by event."""
 
     def __init__(self, name: str, capacity: int, events: Sequence[Sequence[int]]) -> None:
-        settings = {"belady": {"events": events}, "layer-quota": {"num_layers": 5, "num_experts": 4}}
+        settings = {"belady": {"events": events}, "layer-quota": {"num_experts": 4}}
         self.table = SlotTable(capacity, make(name, capacity=capacity, **settings.get(name, {})))
 
     def run(self, keys: Sequence[int]) -> list[int]:

@@ -29,7 +29,14 @@ def assert_equal_runs(streamed, resident):
 
 @pytest.mark.parametrize(
     ("share", "policy", "uncached"),
-    [(0.0, "lru", True), (0.0, "lfru", False), (0.1, "lfru", True), (1.0, "lru", False), (1.0, "lfru", True)],
+    [
+        (0.0, "lru", True),
+        (0.0, "lfru", False),
+        (0.1, "lfru", True),
+        (0.1, "layer-quota", False),
+        (1.0, "lru", False),
+        (1.0, "lfru", True),
+    ],
 )
 def test_same_bits_at_every_budget(mini_store, mini_tokens, mini_reference, streamed_run, budget_bytes, share, policy, uncached):
     config = RuntimeConfig(cache_bytes=budget_bytes(mini_store, share), policy=policy, uncached=uncached)

@@ -5,7 +5,7 @@ import pytest
 
 from workbench.errors import BadInput
 from workbench.schema import EventLog
-from workbench.schema.events import LOG_WRITTEN
+from workbench.schema.events import PAUSES
 from workbench.schema.generated import Intervals, generated_passes, generated_tokens, passes
 
 
@@ -96,10 +96,11 @@ def test_a_token_event_must_say_its_tokens():
         Intervals.of(log.frame())
 
 
-def test_the_writing_of_events_is_no_time_of_a_pass():
+@pytest.mark.parametrize("pause", PAUSES)
+def test_a_pause_is_no_time_of_a_pass(pause):
     log = planted()
-    log.add(25, "mark", name=LOG_WRITTEN, duration_ns=4, value=3.0)
-    log.add(120, "mark", name=LOG_WRITTEN, duration_ns=3, value=3.0)
+    log.add(25, "mark", name=pause, duration_ns=4, value=3.0)
+    log.add(120, "mark", name=pause, duration_ns=3, value=3.0)
     intervals = Intervals.of(log.frame())
     # the second one stopped the passes of both requests
     assert intervals.counted["took_ns"].to_list() == [10 - 4, 20 - 3, 26 - 3]

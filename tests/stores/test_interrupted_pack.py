@@ -56,7 +56,7 @@ def before_rename(calls):
         if name == "rename":
             points.append(since_write)
             since_write = []
-    assert len(points) == 8
+    assert len(points) == 9
     return [n for of_one_file in reversed(points) for n in reversed(of_one_file)]
 
 

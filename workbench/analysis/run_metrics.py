@@ -5,7 +5,7 @@ import polars as pl
 
 from workbench.analysis.classes import class_metrics
 from workbench.schema.events import PASS_COLUMNS, Events, rows_of
-from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens, log_written_ns
+from workbench.schema.generated import Intervals, generated, generated_passes, generated_tokens, paused_ns
 from workbench.units import GB, NS_PER_MS, NS_PER_S, NS_PER_US
 
 _TICKET_COLUMNS = (
@@ -203,8 +203,8 @@ def _speed(events: pl.DataFrame) -> dict[str, float]:
         # the first token is chosen from the logits that the prompt's last pass leaves
         first = prefill.filter(pl.col("request") == starts["request"][0])["t_ns"].max()
         start_ns = starts["t_ns"][0]
-        writing_ns = np.diff(log_written_ns(events, np.array([start_ns, first])))[0]
-        metrics["e2e/ttft_ms"] = (first - start_ns - writing_ns) / NS_PER_MS
+        pauses_ns = np.diff(paused_ns(events, np.array([start_ns, first])))[0]
+        metrics["e2e/ttft_ms"] = (first - start_ns - pauses_ns) / NS_PER_MS
     intervals = Intervals.of(events)
     if intervals.num_tokens:
         token_ns = intervals.token_ns()

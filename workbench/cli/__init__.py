@@ -1,5 +1,6 @@
 """The `workbench` command. Results go to stdout, progress and logs to stderr; README.md lists the exit statuses."""
 
+import io
 import os
 import sys
 
@@ -23,7 +24,8 @@ app = App(
 
 def main() -> None:
     """Entry point: registers the commands, runs one, turns errors into one line and an exit status."""
-    words = sys.argv[1:]
+    # UTF-8 whatever the locale
+    words = [os.fsencode(word).decode("utf-8", "surrogateescape") for word in sys.argv[1:]]
     _open_standard_streams()
     with sigterm_as_interrupt():
         try:
@@ -41,12 +43,15 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Gives closed standard streams to the null device: MLX can't read a file whose descriptor is 0."""
+    """Gives closed standard streams to the null device (MLX can't read a file whose descriptor is 0); the others are UTF-8."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def run(tokens: list[str]) -> int:

@@ -133,7 +133,8 @@ def _prompts(prompt: str | None, prompt_file: Path | None, turns: Path | None) -
     if prompt_file is not None:
         return [read_text(prompt_file)]
     if turns is not None:
-        return [line for line in read_text(turns).splitlines() if line.strip()]
+        # not splitlines, which also cuts at form feeds and Unicode line separators
+        return [line for line in read_text(turns).replace("\r\n", "\n").split("\n") if line.strip()]
     return None
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from workbench.experiments.attribution import attribute
 from workbench.experiments.bandwidth import Bandwidth, known_bandwidth
 from workbench.experiments.disk_rates import known_rates
 from workbench.experiments.routes import RouteRecorder, write_model_routes
+from workbench.experiments.text import TextSink, TurnText, encode, load_tokenizer, stop_ids
 from workbench.files import write_atomically
 from workbench.hardware import memory_pressure, peak_rss_bytes, swap_out_bytes
 from workbench.loading.warming import Warming
@@ -38,9 +38,8 @@ from workbench.runtime.session import Session, generate
 from workbench.runtime.streamed import StreamedEngine
 from workbench.scheduling.ticket import Scope
 from workbench.schema import EventLog, Evidence, RunFolder
+from workbench.schema.events import TEXT_SHOWN
 from workbench.units import NS_PER_MS, NS_PER_S
-
-TextSink = Callable[[str], None]
 
 
 class GenerateConfig(Config):
@@ -151,15 +150,6 @@ def open_engine(config: GenerateConfig, log: EventLog, rates: DiskRates = UNKNOW
     return ResidentEngine(bundled_model() if config.profile == "mini" else store_folder(config.profile), log)
 
 
-def load_tokenizer(profile: str) -> Tokenizer:
-    """The tokenizer of a profile's store, or of the bundled model (profile mini). Raises BadInput when there is none."""
-    folder = bundled_model() if profile == "mini" else store_folder(profile)
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise BadInput(f"{folder} has no tokenizer.json: the source checkpoint lacks one; copy it there")
-    return Tokenizer.from_file(str(path))
-
-
 def _bandwidth(config: GenerateConfig) -> Bandwidth | None:
     if config.resident:
         return None
@@ -223,7 +213,8 @@ def _stand_idle(config: GenerateConfig, session: Session, warming: Warming | Non
 
 def _warm_up(config: GenerateConfig, engine: Engine, tokenizer: Tokenizer) -> None:
     session = Session(engine, request=-1, tile=config.tile, beyond_positions=config.beyond_positions)
-    for _ in generate(session, encode(tokenizer, config.turns[0]), config.warm_up_tokens, Sampler(config.sampling)):
+    ids = encode(tokenizer, config.turns[0], engine.model.geometry.vocab_size)
+    for _ in generate(session, ids, config.warm_up_tokens, Sampler(config.sampling)):
         pass
     engine.log.clear()
 
@@ -231,25 +222,17 @@ def _warm_up(config: GenerateConfig, engine: Engine, tokenizer: Tokenizer) -> No
 def _run_turn(
     config: GenerateConfig, session: Session, tokenizer: Tokenizer, sampler: Sampler, text: str, on_text: TextSink | None
 ) -> str:
-    stop = frozenset({session.engine.model.geometry.eos_token_id} if config.stop_at_eos else ())
-    ids: list[int] = []
-    shown = ""
-    for record in generate(session, encode(tokenizer, text), config.max_tokens, sampler, stop=stop):
-        ids.append(record.token_id)
-        decoded = tokenizer.decode(ids)
-        # a character may take several tokens: text that ends within a character is not shown yet
-        if on_text is not None and not decoded.endswith("\ufffd"):
-            on_text(decoded[len(shown) :])
-            shown = decoded
-    return tokenizer.decode(ids)
-
-
-def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token ids of a prompt. Raises BadInput when there are none."""
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    if not ids:
-        raise BadInput("the prompt has no tokens: give some text")
-    return ids
+    geometry, log = session.engine.model.geometry, session.engine.log
+    stop = stop_ids(config.profile, geometry) if config.stop_at_eos else frozenset()
+    ids = encode(tokenizer, text, geometry.vocab_size)
+    shown = TurnText(tokenizer, on_text)
+    for record in generate(session, ids, config.max_tokens, sampler, stop=stop):
+        start_ns = time.monotonic_ns()
+        shown.add(record.token_id)
+        if on_text is not None:
+            end_ns = time.monotonic_ns()
+            log.add(end_ns, "mark", name=TEXT_SHOWN, duration_ns=end_ns - start_ns)
+    return shown.end()
 
 
 def _memory_metrics(engine: Engine, swapped_before: int) -> dict[str, float]:

@@ -169,8 +169,9 @@ def _num_slots(routes: LoadedRoutes, fraction: float) -> int:
 
 def _replays(routes: LoadedRoutes, events: np.ndarray, points: Sequence[tuple[float, str]]) -> list[np.ndarray]:
     """Misses of each event, one array per point (slots as a share of all records, policy)."""
-    shape = {"num_layers": routes.num_layers, "num_experts": routes.num_experts}
-    jobs = [(events, _num_slots(routes, fraction), of_layers(policy, **shape)) for fraction, policy in points]
+    jobs = [
+        (events, _num_slots(routes, fraction), of_layers(policy, num_experts=routes.num_experts)) for fraction, policy in points
+    ]
     found: dict[int, np.ndarray] = {}
     with progress("replay", len(jobs)) as advance:
         for index, missed in completed(miss_counts, jobs, workers=None if len(jobs) * events.size > POOL_PAYS else 1):

@@ -15,8 +15,8 @@ from pydantic import Field
 from workbench.analysis.twin_errors import Decoded, decoded
 from workbench.config import Config
 from workbench.experiments.attribution import attribute
-from workbench.experiments.generate import encode, load_tokenizer
 from workbench.experiments.routes import RouteRecorder
+from workbench.experiments.text import encode, load_tokenizer
 from workbench.experiments.trace import TraceConfig, choose_prompts
 from workbench.paths import store_folder
 from workbench.runtime.sampling import Sampler
@@ -52,7 +52,7 @@ def timing_steps(plan: TimingPlan, root: Path) -> Iterator[RunFolder]:
     folder = RunFolder.create(root, "stages", plan, profile=recording.profile, evidence=Evidence.PHYSICAL)
     with folder, StreamedEngine(store_folder(recording.profile), runtime, folder.events) as engine:
         prompt = choose_prompts(recording)[0]
-        ids = encode(load_tokenizer(recording.profile), prompt.text)[: recording.prompt_tokens]
+        ids = encode(load_tokenizer(recording.profile), prompt.text, engine.model.geometry.vocab_size)[: recording.prompt_tokens]
         for is_timed in (False, True):
             folder.events.clear()
             session = Session(engine, tile=recording.tile, route_sink=RouteRecorder(prompt.family, prompt.split).record)

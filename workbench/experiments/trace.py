@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from workbench.analysis.run_metrics import run_metrics
 from workbench.config import Config
 from workbench.errors import BadInput
-from workbench.experiments.generate import encode, load_tokenizer
 from workbench.experiments.routes import RouteRecorder, write_model_routes
+from workbench.experiments.text import encode, load_tokenizer
 from workbench.files import write_atomically
 from workbench.paths import Profile, data_folder, runs_folder, store_folder
 from workbench.progress import progress
@@ -132,7 +132,7 @@ def _decode(
         engine, request=request, tile=config.tile, route_sink=recorder.record, beyond_positions=config.beyond_positions
     )
     sampling = config.sampling.model_copy(update={"seed": config.sampling.seed + request})
-    ids = encode(tokenizer, prompt.text)[: config.prompt_tokens]
+    ids = encode(tokenizer, prompt.text, engine.model.geometry.vocab_size)[: config.prompt_tokens]
     return generate(session, ids, config.tokens, Sampler(sampling))
 
 

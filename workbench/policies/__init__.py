@@ -1,6 +1,7 @@
 """Cache policies: which records to evict. They work on whole events and know keys, not slots or bytes; one file per policy."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
@@ -31,11 +32,11 @@ PolicyName = Annotated[Plugin, AfterValidator(_known)]
 """Name of a policy, or `file.py:Class`. For a field of a `Config`."""
 
 
-def make(name: str, *, capacity: int, **settings: Any) -> Policy:
+def make(name: str, *, capacity: int, offered: Mapping[str, Any] | None = None, **settings: Any) -> Policy:
     """The policy `name`, or `file.py:Class`, for a cache of `capacity` records, e.g. `make("lfru", capacity=4008)`.
 
     Raises BadInput on an unknown name or setting, naming the nearest, and on a setting that the policy can't do without:
-    `events` for belady, `num_layers` and `num_experts` for layer-quota.
+    `events` for belady, `num_experts` for layer-quota. `offered`: further settings, for policies that have them.
     """
     kind = load_class(name, Policy) if is_plugin(name) else POLICIES[_known(name)]
     _, *others = inspect.signature(kind).parameters.values()
@@ -45,6 +46,7 @@ def make(name: str, *, capacity: int, **settings: Any) -> Policy:
             raise BadInput(
                 f"cache policy {short_name(name)} has no setting {setting!r}{did_you_mean(setting, list(parameters), lead=', ')}"
             )
+    settings = {name: value for name, value in (offered or {}).items() if name in parameters} | settings
     for setting, parameter in parameters.items():
         if parameter.default is parameter.empty and setting not in settings:
             raise BadInput(f"cache policy {short_name(name)} needs {setting}")

@@ -1,6 +1,6 @@
 """Equal quotas per layer: a control that ignores that layers need different numbers of slots."""
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Container, Sequence
 
 from workbench.policies.base import Policy, too_few
@@ -14,11 +14,11 @@ class LayerQuota(Policy):
 
     name = "layer-quota"
 
-    def __init__(self, capacity: int, *, num_layers: int, num_experts: int) -> None:
+    def __init__(self, capacity: int, *, num_experts: int) -> None:
         """A key's layer is `key // num_experts`."""
         super().__init__(capacity)
         self._num_experts = num_experts
-        self._by_recency: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(num_layers)]
+        self._by_recency: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
     def start_event(self) -> None:
         """Does nothing: recency is an order of keys, without a clock."""
@@ -38,10 +38,11 @@ class LayerQuota(Policy):
         return [self._evict_one(protected) for _ in range(count)]
 
     def _evict_one(self, protected: Container[int]) -> int:
-        for layer in sorted(self._by_recency, key=len, reverse=True):
-            for key in layer:
+        # equal quotas: the layer with the most records is furthest above its quota
+        for _, keys in sorted(self._by_recency.items(), key=lambda item: (-len(item[1]), item[0])):
+            for key in keys:
                 if key not in protected:
-                    del layer[key]
+                    del keys[key]
                     return key
         raise too_few(1, self.name)
 

@@ -10,7 +10,7 @@ from workbench.address_space import check_address_space
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
 from workbench.loading.chunks import ChunkSource, cut_layers
-from workbench.loading.pages import PageSource
+from workbench.loading.pages import LAYER_SHIFT, PageSource
 from workbench.loading.predicting import Predicting
 from workbench.loading.records import RecordSource
 from workbench.loading.transfer import ReadSource, Transfer
@@ -186,14 +186,16 @@ class StreamedEngine(Engine):
         expert = Pool(
             name="expert",
             digest=store.experts.digest,
-            slots=SlotTable(budget.num_slots, self._policy(budget.num_slots), min_slots=self._least.num_slots),
+            slots=SlotTable(
+                budget.num_slots, self._policy(budget.num_slots, store.geometry.num_experts), min_slots=self._least.num_slots
+            ),
             sizes=records.sizes,
             parts=(GATE_UP_BITS, DOWN_BIT) if self.config.split_components else (RECORD_BITS,),
         )
         ple = Pool(
             name="ple",
             digest="+".join(ngrams.digest for ngrams in store.ngrams.values()),
-            slots=SlotTable(budget.num_pages, self._policy(budget.num_pages), min_slots=self._least.num_pages),
+            slots=SlotTable(budget.num_pages, self._policy(budget.num_pages, 1 << LAYER_SHIFT), min_slots=self._least.num_pages),
             sizes=pages.sizes,
             parts=(PAGE_BIT,),
             queue=page_queue(self.config),
@@ -215,10 +217,10 @@ class StreamedEngine(Engine):
         self.scheduler.pools["expert"].on_gone = table.drop
         return table
 
-    def _policy(self, capacity: int) -> policies.Policy:
+    def _policy(self, capacity: int, keys_per_layer: int) -> policies.Policy:
         if self.config.policy == "belady":
             raise BadInput("policy belady needs the future: it exists in replays only")
-        return policies.make(self.config.policy, capacity=capacity)
+        return policies.make(self.config.policy, capacity=capacity, offered={"num_experts": keys_per_layer})
 
     def close(self) -> None:
         """Ends all passes, reads, threads and files, then accounts for unused bytes. May be called twice."""

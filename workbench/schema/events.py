@@ -126,6 +126,10 @@ CHUNK_EVENTS = 1 << 15
 """Events in memory from which a chunk is written: about 25 MiB of them, 350 tokens of profile mini."""
 LOG_WRITTEN = "log_written"
 """Name of the mark of a chunk's writing; its `duration_ns` ends at `t_ns`, its value counts the chunk's events."""
+TEXT_SHOWN = "text_shown"
+"""Name of the mark of a token's decoding into text and of showing it; its `duration_ns` ends at `t_ns`."""
+PAUSES = (LOG_WRITTEN, TEXT_SHOWN)
+"""Marks between passes whose time rates leave out: it is neither the model's nor the disk's."""
 _METADATA = {"events_version": str(EVENTS_VERSION)}
 PASS_COLUMNS = ("t_ns", "kind", "request", "phase", "position", "name", "duration_ns", "committed_tokens")
 """Columns of token and mark events from which passes and their intervals follow."""

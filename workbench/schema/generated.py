@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from workbench.errors import BadInput
-from workbench.schema.events import LOG_WRITTEN
+from workbench.schema.events import PAUSES
 
 GENERATION_PHASES = ("decode", "verify")
 """Phases whose passes generate tokens: a verify pass commits one or more, a decode pass usually one."""
@@ -47,9 +47,9 @@ def generated_tokens(events: pl.DataFrame) -> int:
     return int(generated_passes(events)["committed_tokens"].sum())
 
 
-def log_written_ns(events: pl.DataFrame, times_ns: np.ndarray) -> np.ndarray:
-    """For each time, the nanoseconds that writing chunks of events had taken by then."""
-    marks = events.filter(kind="mark", name=LOG_WRITTEN).sort("t_ns")
+def paused_ns(events: pl.DataFrame, times_ns: np.ndarray) -> np.ndarray:
+    """For each time, the nanoseconds that pauses (writing chunks of events, showing text) had taken by then."""
+    marks = events.filter(pl.col("name").is_in(PAUSES), kind="mark").sort("t_ns")
     totals = np.concatenate([[0], np.cumsum(marks["duration_ns"].to_numpy(), dtype=np.int64)])
     return totals[np.searchsorted(marks["t_ns"].to_numpy(), times_ns, side="right")]
 
@@ -63,14 +63,14 @@ class Intervals:
 
     passes: pl.DataFrame
     """`generated_passes` with `before_ns`: end of the pass before in the same request and turn; null: a turn's first pass. And
-    with `took_ns`: the time from then to the end of the pass, the writing of events left out."""
+    with `took_ns`: the time from then to the end of the pass, pauses left out."""
 
     @classmethod
     def of(cls, events: pl.DataFrame) -> "Intervals":
         """The intervals of a run, from all of its events."""
         before = pl.col("end_ns").shift(1).over("request", "turn_ns")
         found = generated_passes(events).with_columns(before_ns=before)
-        written = [pl.Series(log_written_ns(events, found[name].fill_null(0).to_numpy())) for name in ("end_ns", "before_ns")]
+        written = [pl.Series(paused_ns(events, found[name].fill_null(0).to_numpy())) for name in ("end_ns", "before_ns")]
         took = pl.col("end_ns") - pl.col("before_ns") - (written[0] - written[1])
         return cls(found.with_columns(took_ns=took))
 

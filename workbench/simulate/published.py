@@ -36,7 +36,7 @@ def misses_beside_published(model: RouteModel, *, seed: int = 0) -> pl.DataFrame
     num_warm = NUM_TOKENS * model.num_layers
     rows = []
     for policy, by_capacity in MISSES_PER_TOKEN.items():
-        made = of_layers(policy, num_layers=model.num_layers, num_experts=model.num_experts)
+        made = of_layers(policy, num_experts=model.num_experts)
         for capacity, published in by_capacity.items():
             missed = miss_counts(events, capacity, made)[num_warm:].sum()
             simulated = float(missed) / ((NUM_REQUESTS - 1) * NUM_TOKENS)

@@ -52,10 +52,10 @@ def miss_counts_per_access(accesses: Iterable[int], capacity: int, policy: str |
     return miss_counts([(key,) for key in flat], capacity, policy)
 
 
-def of_layers(policy: str, *, num_layers: int, num_experts: int) -> str | PolicyFactory:
+def of_layers(policy: str, *, num_experts: int) -> str | PolicyFactory:
     """The policy `policy` for `miss_counts`: a factory with the geometry for layer-quota, else the name itself."""
     if policy == LayerQuota.name:
-        return partial(LayerQuota, num_layers=num_layers, num_experts=num_experts)
+        return partial(LayerQuota, num_experts=num_experts)
     return policy
 
 

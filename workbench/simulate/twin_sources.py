@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from workbench.loading.pages import LAYER_SHIFT
 from workbench.policies import make
 from workbench.readers.base import Read
 from workbench.readers.clock import VirtualClock
@@ -40,14 +41,16 @@ def record_pool(*, num_slots: int, policy: str, record_bytes: int, num_experts: 
 
     starts = [expert * record_bytes for expert in range(num_experts)]
     moved = [align_up(start + record_bytes, PAGE_BYTES) - align_down(start, PAGE_BYTES) for start in starts]
-    return _pool("expert", num_slots, policy, lambda key, bits: (record_bytes, moved[key % num_experts]), RECORD_BITS)
+    return _pool(
+        "expert", num_slots, policy, lambda key, bits: (record_bytes, moved[key % num_experts]), RECORD_BITS, num_experts
+    )
 
 
 def page_pool(*, num_slots: int, policy: str) -> Pool:
     """The pool of n-gram page slots."""
-    return _pool("ple", num_slots, policy, lambda key, bits: (PAGE_BYTES, PAGE_BYTES), 1)
+    return _pool("ple", num_slots, policy, lambda key, bits: (PAGE_BYTES, PAGE_BYTES), 1, 1 << LAYER_SHIFT)
 
 
-def _pool(name: str, num_slots: int, policy: str, sizes: Sizes, bits: int) -> Pool:
-    slots = SlotTable(num_slots, make(policy, capacity=num_slots))
+def _pool(name: str, num_slots: int, policy: str, sizes: Sizes, bits: int, keys_per_layer: int) -> Pool:
+    slots = SlotTable(num_slots, make(policy, capacity=num_slots, offered={"num_experts": keys_per_layer}))
     return Pool(name=name, digest="", slots=slots, sizes=sizes, parts=(bits,))

@@ -26,6 +26,7 @@ from workbench.stores.tensor_names import group_names, text_name
 
 INDEX_NAME = "model.safetensors.index.json"
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer_config.json")
+_SMALL_NAMES = (*TOKENIZER_NAMES, "generation_config.json")
 
 
 class Checkpoint:
@@ -109,8 +110,8 @@ class Checkpoint:
         return config
 
     def small_files(self) -> dict[str, bytes]:
-        """Tokenizer files, by name."""
-        return {name: (self.folder / name).read_bytes() for name in TOKENIZER_NAMES if (self.folder / name).is_file()}
+        """Tokenizer files and the generation configuration, by name."""
+        return {name: (self.folder / name).read_bytes() for name in _SMALL_NAMES if (self.folder / name).is_file()}
 
     def identify(self, advance: Callable[[int], None] = lambda num_bytes: None) -> None:
         """Reads every file and sets `identity`: the digest of the one file, or of the sorted digests of all shards."""

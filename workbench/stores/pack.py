@@ -5,8 +5,9 @@ from pathlib import Path
 from workbench.geometry import Codec
 from workbench.progress import progress
 from workbench.stores.build import BuildSettings, StoreBuilder
-from workbench.stores.checkpoint import Checkpoint
+from workbench.stores.checkpoint import TOKENIZER_NAMES, Checkpoint
 from workbench.stores.manifest import StoreManifest
+from workbench.stores.tokenizer_file import check_token_ids
 
 
 def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings(), codec: Codec | None = None) -> StoreManifest:  # noqa: B008
@@ -19,6 +20,8 @@ def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings
         codec: codec for experts that are not quantised yet.
     """
     with Checkpoint(checkpoint, codec=codec) as source:
+        if (tokenizer := source.folder / TOKENIZER_NAMES[0]).is_file():
+            check_token_ids(tokenizer, source.geometry.vocab_size)
         with progress("hash source", source.num_bytes) as advance:
             source.identify(advance)
         return StoreBuilder(source, settings, {"command": "pack"}).build(Path(out))

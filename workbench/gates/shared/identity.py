@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.experiments.generate import GenerateConfig, encode, load_tokenizer, open_engine
+from workbench.experiments.generate import GenerateConfig, open_engine
+from workbench.experiments.text import encode, load_tokenizer, model_folder
 from workbench.gates.shared.comparisons import base_plan
 from workbench.gates.shared.config import ComparisonConfig
+from workbench.geometry import Geometry
 from workbench.loading.transfer import RequestFailed
 from workbench.model.state import LONGEST_BLOCK
 from workbench.paths import store_folder
@@ -63,7 +65,7 @@ class Case:
 def check_identity(config: ComparisonConfig, changes: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """Runs each of `changes`, settings of `RuntimeConfig`, then random orders and faults; rows in `IDENTITY_SCHEMA`."""
     plan = base_plan(config, "")["runtime"]
-    text = encode(load_tokenizer(config.profile), config.prompt)
+    text = encode(load_tokenizer(config.profile), config.prompt, Geometry.from_folder(model_folder(config.profile)).vocab_size)
     prompts = {length: (text * length)[:length] for length in (_BLOCK, _TILE)}
     wanted = {length: _reference(config, plan, prompt) for length, prompt in prompts.items()}
     num_reads = {split: _count_reads(config, plan | {"split_components": split}, prompts[_BLOCK]) for split in (False, True)}
