@@ -58,6 +58,19 @@ def test_a_clean_cohort_counts():
     assert cohort().valid
 
 
+@pytest.mark.parametrize(
+    ("resident", "valid"),
+    [({"checkpoint_sha256": "c"}, True), ({"checkpoint_sha256": "d"}, False), ({}, False),
+     ({"checkpoint_sha256": "c", "store_digest": "t"}, False)],
+)  # fmt: skip
+def test_a_resident_arm_and_a_streamed_one_have_the_same_source(resident, valid):
+    streamed = {"identity": {"sources": "x", "store_digest": "s", "checkpoint_sha256": "c"}}
+    arms = [arm(n, **({"identity": {"sources": "x"} | resident} if "B" in n else streamed)) for n in ORDER]
+    found = judge_cohort(CONFIG, 1, arms)
+    assert found.valid == valid
+    assert valid or {reason.code for reason in found.reasons} == {Code.SOURCE_DIFFERS}
+
+
 PLANTED = {
     "output": (Code.OUTPUT_DIFFERS, digests(output_digest="other")),
     "state": (Code.STATE_DIFFERS, digests(state_digest="other")),

@@ -3,12 +3,16 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from workbench.analysis.run_metrics import run_metrics
-from workbench.errors import BadInput
+from workbench.errors import BadInput, UnmetPrerequisite
 from workbench.experiments.generate import GenerateConfig, run_generate
+from workbench.paths import bundled_model
 from workbench.schema import Evidence, Status, read_events
+from workbench.stores.build import BuildSettings
+from workbench.stores.pack import pack
 from workbench.units import MIB
 
 PROMPT = "def main(arguments):\n    "
@@ -70,12 +74,33 @@ def test_a_warm_up_leaves_no_events_and_the_same_text(mini_store, tmp_path):
         ({"turns": []}, "give a prompt"),
         ({"turns": [""]}, "give a prompt"),
         ({"profile": "maxi"}, "profile: Input should be 'mini', 'slice' or 'flash-next'"),
-        ({"resident": True, "profile": "flash-next"}, "does not run resident"),
     ],
 )
 def test_settings_that_can_not_be_used_are_refused(mini_store, tmp_path, values, message):
     with pytest.raises(BadInput, match=message):
         run_generate(config(**values), root=tmp_path)
+
+
+def test_any_profile_runs_resident_if_it_fits(mini_store, tmp_path, monkeypatch):
+    # the store is small, whatever its profile is called
+    resident, streamed = (
+        run_generate(config(profile="flash-next", resident=resident), root=tmp_path).folder.result for resident in (True, False)
+    )
+    for name in ("output_digest", "state_digest", "routing_digest", "checkpoint_sha256"):
+        assert resident.tags[name] == streamed.tags[name]
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=1 << 20))
+    for profile in ("mini", "flash-next"):
+        with pytest.raises(UnmetPrerequisite, match=r"takes up to \d.* of memory, 1 MiB are available"):
+            run_generate(config(profile=profile, resident=True), root=tmp_path)
+
+
+def test_a_store_that_can_not_be_run_is_refused(tmp_path, monkeypatch):
+    pack(bundled_model(), tmp_path / "interleaved", settings=BuildSettings(storage_format=1))
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "interleaved"))
+    for values in ({}, {"profile": "flash-next", "resident": True}):
+        with pytest.raises(BadInput, match=r"format 1, which can be verified and exchanged but not run: .* --format 2"):
+            run_generate(config(**values), root=tmp_path)
 
 
 def test_peak_memory_keeps_to_the_budget(mini_store, tmp_path):

@@ -86,7 +86,7 @@ def test_same_bits_with_any_ring(
 def test_the_second_reader_of_a_store_has_the_same_bits(mini_store, prompt, reference):
     with ResidentEngine(mini_store, EventLog()) as engine:
         logits = Session(engine, tile=64).prefill(prompt)
-        assert engine.identity.keys() == {"store_digest"}
+        assert engine.identity.keys() == {"store_digest", "checkpoint_sha256"}
     np.testing.assert_array_equal(logits, reference[2][0])
 
 

@@ -6,6 +6,7 @@ from workbench.abba.cache_state import problem
 from workbench.abba.records import ORDER, AbbaConfig, ArmRecord, Code, CohortRecord, Reason
 from workbench.abba.statistics import control_drift
 
+_STORE, _CHECKPOINT = "store_digest", "checkpoint_sha256"
 _DIGEST_CODES = {
     "output_digest": Code.OUTPUT_DIFFERS,
     "state_digest": Code.STATE_DIFFERS,
@@ -99,10 +100,21 @@ def _of_digests(config: AbbaConfig, arms: Sequence[ArmRecord]) -> Iterator[Reaso
 def _of_identity(arms: Sequence[ArmRecord]) -> Iterator[Reason]:
     names = sorted({name for arm in arms for name in arm.identity})
     for arm in arms[1:]:
-        changed = [name for name in names if arm.identity.get(name) != arms[0].identity.get(name)]
+        changed = [
+            name
+            for name in names
+            if arm.identity.get(name) != arms[0].identity.get(name) and not _is_same_source(name, arm, arms[0])
+        ]
         if changed:
             yield Reason(code=Code.SOURCE_DIFFERS, where=arm.name, detail=f"{', '.join(changed)} changed since {arms[0].name}")
             return
+
+
+def _is_same_source(name: str, *arms: ArmRecord) -> bool:
+    """True for the store digest that a resident arm lacks: it ran the checkpoint that the other arm's store was made from."""
+    sources = {arm.identity.get(_CHECKPOINT) for arm in arms}
+    lacks = any(name not in arm.identity for arm in arms)
+    return name == _STORE and lacks and len(sources) == 1 and None not in sources
 
 
 def _of_plans(config: AbbaConfig, arms: Sequence[ArmRecord]) -> Iterator[Reason]:

@@ -141,12 +141,10 @@ def _write_text(folder: RunFolder, texts: tuple[str, ...]) -> str:
 def open_engine(config: GenerateConfig, log: EventLog, rates: DiskRates = UNKNOWN_DISK) -> ResidentEngine | StreamedEngine:
     """The engine of a configuration, a context manager. `rates`: disk rates for the choice of prefill mode.
 
-    Raises BadInput for a resident run of profile flash-next.
+    Raises as the engines do.
     """
     if not config.resident:
         return StreamedEngine(store_folder(config.profile), config.runtime, log, rates=rates)
-    if config.profile == "flash-next":
-        raise BadInput("profile flash-next does not run resident: it is larger than memory; only mini and slice do")
     return ResidentEngine(bundled_model() if config.profile == "mini" else store_folder(config.profile), log)
 
 

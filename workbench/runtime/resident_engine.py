@@ -6,8 +6,10 @@ from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
+import psutil
 
 from workbench.address_space import check_address_space
+from workbench.errors import UnmetPrerequisite
 from workbench.loading.transfer import Transfer
 from workbench.loading.wait import Loading
 from workbench.readers import NullReader, RealClock
@@ -18,8 +20,10 @@ from workbench.runtime.layerwise import load_layerwise
 from workbench.runtime.resident import LOADED_PER_STORED, MLX_CACHE_BYTES, load_resident
 from workbench.scheduling.scheduler import Scheduler
 from workbench.schema import EventLog
-from workbench.stores import open_store
+from workbench.stores import Store, open_to_run
 from workbench.stores.manifest import EXPERTS_NAME
+from workbench.stores.regions import file_sha256
+from workbench.units import format_bytes
 
 
 class WholeExperts(Protocol):
@@ -41,14 +45,14 @@ class ResidentEngine(Engine):
 
     def __init__(self, folder: Path, log: EventLog) -> None:
         mx.set_cache_limit(MLX_CACHE_BYTES)
-        check_address_space(LOADED_PER_STORED * sum(path.stat().st_size for path in folder.iterdir() if path.is_file()))
+        store = open_to_run(folder) if (folder / EXPERTS_NAME).exists() else None
+        _check_memory(folder, store)
         before = mx.get_active_memory()
         experts: WholeExperts
         rows: WholeRows
-        if (folder / EXPERTS_NAME).exists():
-            store = open_store(folder)
+        if store is not None:
             model, experts, rows = load_layerwise(store)
-            self.identity = {"store_digest": store.digest}
+            self.identity = {"store_digest": store.digest, "checkpoint_sha256": store.manifest.source.sha256}
         else:
             model, experts, rows = load_resident(folder)
             self.identity = {"checkpoint_sha256": _digest(folder)}
@@ -110,9 +114,26 @@ class _Rows:
         return [self._rows.rows(layer, lane.rows.pop(layer))]
 
 
+def _check_memory(folder: Path, store: Store | None) -> None:
+    """Raises UnmetPrerequisite, with both figures, when a resident run does not fit in memory.
+
+    A checkpoint is held whole; of a store the trunk, the n-gram tables and one layer's experts.
+    """
+    if store is None:
+        num_bytes = LOADED_PER_STORED * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    else:
+        geometry = store.geometry
+        tables = sum(ngrams.num_pages * ngrams.page_bytes for ngrams in store.ngrams.values())
+        layer = LOADED_PER_STORED * geometry.num_experts * geometry.record_bytes
+        num_bytes = LOADED_PER_STORED * store.resident_path.stat().st_size + tables + layer
+    check_address_space(num_bytes)
+    if num_bytes > (available := psutil.virtual_memory().available):
+        raise UnmetPrerequisite(
+            f"a resident run of {folder} takes up to {format_bytes(num_bytes)} of memory, {format_bytes(available)} are available"
+        )
+
+
 def _digest(checkpoint: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(checkpoint.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    """The digest that a store of the checkpoint names as its source: of the one file, or of the sorted digests of all shards."""
+    digests = sorted(file_sha256(path) for path in checkpoint.glob("*.safetensors"))
+    return (digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(digests)).digest()).hex()

@@ -37,7 +37,7 @@ from workbench.scheduling.scheduler import Scheduler
 from workbench.scheduling.slots import SlotTable
 from workbench.schema import EventLog
 from workbench.schema.envelopes import load_envelope
-from workbench.stores import Store, open_store
+from workbench.stores import Store, open_to_run
 from workbench.stores.verified import check_resident
 from workbench.units import MIB, PAGE_BYTES, format_bytes
 
@@ -66,7 +66,7 @@ class StreamedEngine(Engine):
         Raises BadInput on a damaged store or a budget below one token's working set.
         """
         mx.set_cache_limit(MLX_CACHE_BYTES)
-        self.store: Store = open_store(folder)
+        self.store: Store = open_to_run(folder)
         self.config = config
         self._rates = rates
         self._least, self.budget = plan_store_cache(self.store, config.cache_bytes)
@@ -84,6 +84,7 @@ class StreamedEngine(Engine):
         self.reader = configured_reader(config) if reader is None else reader
         self.identity = {
             "store_digest": self.store.digest,
+            "checkpoint_sha256": self.store.manifest.source.sha256,
             "cache_slots": f"{self.budget.num_slots}",
             "cache_pages": f"{self.budget.num_pages}",
             "reader": type(self.reader).__name__,

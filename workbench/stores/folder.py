@@ -5,6 +5,7 @@ from pathlib import Path
 
 from workbench.errors import BadInput
 from workbench.geometry import Geometry
+from workbench.stores.expert_header import AFFINE_PLANAR
 from workbench.stores.expert_major import ExpertStore
 from workbench.stores.manifest import (
     CHECKSUMS_NAME,
@@ -45,6 +46,17 @@ class Store:
     def digest(self) -> str:
         """Identity of the whole folder: SHA-256 of its manifest, in hex."""
         return self.manifest.sha256
+
+
+def open_to_run(folder: Path) -> Store:
+    """Opens a store to compute on it. Raises as `open_store` does, and BadInput when its experts are not stored planar."""
+    store = open_store(folder)
+    if store.experts.storage_format != AFFINE_PLANAR:
+        raise BadInput(
+            f"{folder} stores experts in format {store.experts.storage_format}, which can be verified and exchanged but not run: "
+            "pack the checkpoint again with --format 2"
+        )
+    return store
 
 
 def open_store(folder: Path) -> Store:
