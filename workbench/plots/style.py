@@ -42,7 +42,7 @@ def error_bars(table: pl.DataFrame, column: str) -> list[list[float]]:
 
 
 def legend(axes: Axes) -> None:
-    """A small legend that lets the data shine through."""
+    """A small translucent legend."""
     axes.legend(fontsize=8, framealpha=0.85, edgecolor="none")
 
 
@@ -53,6 +53,6 @@ def layer_axis(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Writes a PNG; the same figure gives the same bytes, because no date goes in."""
+    """Writes a PNG; the same figure gives the same bytes, because the file holds no date."""
     with replacing(path) as part:
         figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})
