@@ -162,7 +162,7 @@ class SequenceState:
             self.forget_drafts()
 
     def digest(self) -> str:
-        """SHA-256 of what the trunk reads: names, shapes and little-endian bytes of all arrays and caches, in a fixed order.
+        """SHA-256 of the trunk's state: names, shapes and little-endian bytes of all arrays and caches, in a fixed order.
 
         The MTP head's cache is listed as empty: the digest is the same with and without drafts.
         """

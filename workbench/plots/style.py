@@ -19,7 +19,7 @@ _PALE = 0.18
 
 
 def new_figure(title: str, *, evidence: Evidence, source: str) -> tuple[Figure, Axes]:
-    """A figure with one plot; `source` says in a few words what was measured, e.g. `mini, 40 requests`."""
+    """A figure with one plot; `source` names the measured data in a few words, e.g. `mini, 40 requests`."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")

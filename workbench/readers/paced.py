@@ -54,7 +54,7 @@ class PacedReader(Reader):
     """Delays each completion of `inner` to its time on the modelled disk."""
 
     def __init__(self, inner: Reader, disk: Disk, depth: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:
-        """`depth`: reads in flight on the modelled disk, by queue; a queue without a depth is not limited."""
+        """`depth`: most reads in flight on the modelled disk, an entry for every queue; None: no limit."""
         self._inner = inner
         self._clock = clock or RealClock()
         self._pace = _Pace(disk, depth)

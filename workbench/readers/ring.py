@@ -38,7 +38,7 @@ LAST = 1 << 63
 
 
 def entry(opcode: int, token: int, descriptor: int, offset: int, address: int, length: int, flags: int = 0) -> bytes:
-    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`: a chain of one."""
+    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs at `address`: a chain of one entry."""
     return _SQE.pack(opcode, flags, 0, descriptor, offset, address, length, 0, token | LAST)
 
 

@@ -134,7 +134,7 @@ class Workspace:
     def write(self, plan: FilePlan, advance: Callable[[int], None]) -> bytes:
         """Writes a file, or the missing part of it, and returns the SHA-256 of its pieces.
 
-        Raises BadInput when what is there isn't what the journal says.
+        Raises BadInput when the bytes on disk differ from the journal's digest.
         """
         final = self.folder / plan.name
         path = final if final.exists() else self._part(plan.name)

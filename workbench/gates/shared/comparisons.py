@@ -109,7 +109,7 @@ def prepare_store(config: ComparisonConfig) -> None:
 
 
 def comparison_inputs(config: ComparisonConfig, other_stores: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Digests by name of what a gate reads: its store's manifest, the envelopes of its disks.
+    """Digests by name of a gate's inputs: its store's manifest, the envelopes of its disks.
 
     Args:
         config: the gate's settings.
