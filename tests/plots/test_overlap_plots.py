@@ -52,7 +52,11 @@ def test_the_crossover_shows_both_modes_and_the_chosen_one():
     figure = overlap.crossover_figure(pl.DataFrame(rows, schema=["tile", "mode", "seconds"], orient="row"), "a layer")
     [axes] = figure.axes
     drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
-    assert drawn == {"micro: the tile's union": [16, 256], "macro: the whole layer": [8, 128], "chosen": [9.6, 153.6]}
+    assert drawn == {
+        "micro: the tile's union": [16, 256],
+        "macro: the whole layer": [8, 128],
+        "auto: the chosen mode": [9.6, 153.6],
+    }
     assert corner(figure).startswith("evidence: emulated")
 
 

@@ -84,12 +84,12 @@ LAYER_CASES = [
     ("layer", 0, "must ascend"),
     ("layer", 2**32 - 1, "must ascend"),
     ("num_experts", 4, "4 experts, the store has 5"),
-    ("record_bytes", HUGE, "are not its records'"),
+    ("record_bytes", HUGE, "are not the sum of its records"),
     ("offset", HUGE, "behind the store"),
     ("offset", 4096, "overlaps layer 0"),
     ("offset", 4097, "no multiple of 4096"),
     ("offset", 4096 * 20, "missing extent between layers 0 and 1"),
-    ("num_bytes", HUGE, "are not its records'"),
+    ("num_bytes", HUGE, "are not the sum of its records"),
     ("reserved", 1, "reserved descriptor bytes"),
 ]
 

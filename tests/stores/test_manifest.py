@@ -118,7 +118,7 @@ def test_a_config_of_another_geometry(refused, edit, tiny_store):
         manifest["files"]["config.json"] = {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
     edit(change)
-    refused(tiny_store, "geometry disagrees with the model's: experts a token 2, the model has 3")
+    refused(tiny_store, "geometry disagrees with the model's: experts per token 2, the model has 3")
 
 
 def test_rows_of_another_geometry(edit, tiny_store):

@@ -61,7 +61,7 @@ class QsaCache:
         return self._blocks[:count]
 
     def buffers(self) -> tuple[mx.array, ...]:
-        """The buffers themselves, for dispatch alone."""
+        """The whole buffers, only to dispatch their computation."""
         return self._kv, self._index, self._blocks
 
     def arrays(self, num_tokens: int) -> dict[str, mx.array]:

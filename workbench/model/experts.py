@@ -13,7 +13,7 @@ import mlx.core as mx
 class QuantizedMatrix:
     """An MLX affine matrix `(output, input)`, or a stack of them with a leading axis.
 
-        `words` uint32 `(..., output, input * bits / 32)`; `scales` and `biases` `(..., output, input / group_size)`. Float32
+    `words` uint32 `(..., output, input * bits / 32)`; `scales` and `biases` `(..., output, input / group_size)`. Float32
     scales save MLX a conversion at each product and change no bit of the result.
     """
 

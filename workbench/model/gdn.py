@@ -1,4 +1,4 @@
-"""Gated delta net: linear attention with a recurrent state.
+"""Gated delta net (arXiv:2412.06464): linear attention with a recurrent state.
 
 Shapes: T tokens, K key heads, V value heads, D dimensions of a head.
 """
@@ -13,7 +13,7 @@ from workbench.model.state import SequenceState
 from workbench.model.weights import Weights, joined
 
 _QK_EPS = 1e-6
-"""Epsilon in the L2 norm of queries and keys; fixed in transformers' class, whatever `rms_norm_eps` says."""
+"""Epsilon in the L2 norm of queries and keys; fixed in transformers' class, independent of `rms_norm_eps`."""
 
 _ZERO = mx.array(0.0)
 

@@ -1,4 +1,4 @@
-"""Hyper-connections: how one layer's input is mixed from the wide residual and its output injected back.
+"""Hyper-connections (after arXiv:2409.19606) mix a layer's input from the wide residual and inject its output back.
 
 Shapes: T tokens, C streams (`hc_count`), H hidden, R low rank; the wide residual is `[T, C*H]`, stream after stream.
 """

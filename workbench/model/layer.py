@@ -45,7 +45,7 @@ class Layer:
             self._ple.init_state(state)
 
     def inject_ple(self, x: mx.array, rows: mx.array, state: SequenceState) -> mx.array:
-        """Adds the n-gram features of `rows [T, ple_embed_dim]` (float32, heads side by side)."""
+        """Adds the n-gram features of `rows [T, ple_embed_dim]`, heads side by side. Raises ValueError if not `has_ple`."""
         if self._ple is None:
             raise ValueError(f"layer {self.index} reads no n-gram rows")
         return self._ple(x, rows, state)
@@ -63,7 +63,7 @@ class Layer:
         self._attention.append(hidden, state)
 
     def route(self, x: mx.array) -> Route:
-        """The native router's choice."""
+        """The native router's choice of experts for `x`."""
         hidden, weights = self._mlp_connection.mix(x)
         return Route(hidden, weights, *self._router(hidden))
 

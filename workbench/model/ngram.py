@@ -6,7 +6,7 @@ from workbench.geometry import Geometry
 
 
 class NgramContext:
-    """The last `ngram_size - 1` tokens of a sequence; EOS stands for what lies before its start."""
+    """The last `ngram_size - 1` tokens of a sequence; EOS fills the positions before its start."""
 
     def __init__(self, geometry: Geometry, tokens: tuple[int, ...] | None = None) -> None:
         self._geometry = geometry

@@ -1,4 +1,4 @@
-"""Indexed attention (QSA): a cheap indexer picks blocks of keys, attention reads those and the unfinished tail.
+"""Indexed attention (QSA): a cheap indexer picks blocks of keys, attention reads the chosen blocks and the unfinished tail.
 
 A block's index key is pooled over its `ratio` tokens first, then normed, then rotated at the block's first position. While
 all complete blocks fit the budget the result equals dense attention.

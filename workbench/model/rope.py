@@ -30,7 +30,7 @@ class Rotary:
         self._num_positions, self._cos, self._sin = num_positions, mx.array(cos), mx.array(sin)
 
     def __call__(self, x: mx.array, start: int, step: int = 1) -> mx.array:
-        """Rotates `x [T, heads, width]`, whose rows stand at positions `start, start + step, ...`."""
+        """Rotates `x [T, heads, width]`, whose rows are at positions `start, start + step, ...`."""
         stop = start + step * len(x)
         if stop > self._num_positions:
             self._grow(stop + stop // 2)

@@ -1,4 +1,4 @@
-"""Everything a sequence carries from token to token, transactions over all of it, and commits of a block's prefix."""
+"""The whole state of a sequence, transactions over all of it, and commits of a block's prefix."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from workbench.model.inputs import BlockInputs, RowInputs
 from workbench.model.ngram import NgramContext
 
 LONGEST_BLOCK = 8
-"""Tokens of the longest block. Blocks give the bits of one token at a time; a longer pass is a tile and may share products."""
+"""Tokens of the longest block. A block equals single tokens bit for bit; a longer pass is a tile and may round differently."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class SequenceState:
             )
         self.position = block.position + num_tokens
         self.context = block.context.after(block.tokens[:num_tokens])
-        # by the arrays' names: a stage that kept no inputs must not pass unnoticed
+        # looked up by the arrays' names, so that a stage that kept no inputs raises KeyError
         self.arrays = {name: block.inputs[name].state_after(num_tokens) for name in self.arrays}
         for layer, length in block.lengths.items():
             self.caches[layer].length = min(self.caches[layer].length, length + num_tokens)
@@ -162,7 +162,7 @@ class SequenceState:
             self.forget_drafts()
 
     def digest(self) -> str:
-        """SHA-256 of what the trunk reads: names, shapes and little-endian bytes of all arrays and caches, in a fixed order.
+        """SHA-256 of the trunk's state: names, shapes and little-endian bytes of all arrays and caches, in a fixed order.
 
         The MTP head's cache is listed as empty: the digest is the same with and without drafts.
         """

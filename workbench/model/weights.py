@@ -32,7 +32,7 @@ class Weights:
         return tensor
 
     def array(self, name: str) -> mx.array:
-        """The tensor in float32, any shape. It is read now and taken out, so that loading holds one tensor twice at most."""
+        """The tensor in float32, any shape. Evaluated and removed from the tensors, so that loading holds at most one twice."""
         tensor = self.stored(name).astype(mx.float32)
         del self._tensors[self._prefix + name]
         mx.eval(tensor)

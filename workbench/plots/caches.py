@@ -1,4 +1,4 @@
-"""Figures of what caches are worth, from the tables of `analysis.misses`, `analysis.slot_value` and `experiments.stalls`."""
+"""Figures of what cache slots save, from the tables of `analysis.misses`, `analysis.slot_value` and `experiments.stalls`."""
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -12,8 +12,8 @@ _LINES = {"barrier": "--"}
 
 
 def gap_figure(gap: pl.DataFrame, source: str) -> Figure:
-    """Misses of each policy over Belady's, by capacity."""
-    figure, axes = new_figure("Misses over those of a cache that knows the future", evidence=Evidence.SIMULATED, source=source)
+    """Misses of each policy divided by Belady's, by capacity."""
+    figure, axes = new_figure("Misses / misses of a cache that knows the future", evidence=Evidence.SIMULATED, source=source)
     for colour, policy in zip(_COLOURS, gap["policy"].unique(maintain_order=True), strict=False):
         part = gap.filter(policy=policy).sort("fraction")
         x = part["fraction"].to_list()
@@ -41,8 +41,8 @@ def slot_value_figure(values: pl.DataFrame, at_fraction: float, source: str) -> 
 
 
 def stall_figure(stalls: pl.DataFrame, source: str) -> Figure:
-    """Milliseconds of exposed wait per token and megabyte read, by cache, disk and wave."""
-    figure, axes = new_figure("Stall per byte", evidence=Evidence.SIMULATED, source=source)
+    """Exposed wait divided by bytes read, milliseconds per megabyte, by cache, disk and wave."""
+    figure, axes = new_figure("Exposed wait per byte read", evidence=Evidence.SIMULATED, source=source)
     for colour, envelope in zip(_COLOURS, stalls["envelope"].unique(maintain_order=True), strict=False):
         for wave in stalls["wave"].unique(maintain_order=True):
             part = stalls.filter(envelope=envelope, wave=wave).sort("fraction")
@@ -50,7 +50,7 @@ def stall_figure(stalls: pl.DataFrame, source: str) -> Figure:
             values = part["stall_ms_per_mb"].to_list()
             axes.plot(part["fraction"].to_list(), values, _LINES.get(wave, "-"), color=colour, marker=".", label=label)
     axes.set_xlabel("cache, share of all records")
-    axes.set_ylabel("exposed wait per token and MB read, ms")
+    axes.set_ylabel("exposed wait / bytes read, ms per MB")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     legend(axes)

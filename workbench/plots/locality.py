@@ -18,7 +18,7 @@ _CURVES = {
 
 
 def overlap_figure(overlap: pl.DataFrame, source: str) -> Figure:
-    """Previous-token overlap by layer beside that of independent tokens."""
+    """Overlap of consecutive tokens' experts by layer, beside the overlap of random draws."""
     figure, axes = new_figure("Share of a token's experts that its predecessor used", evidence=Evidence.TRACE, source=source)
     layers = overlap["layer"].to_list()
     errors = error_bars(overlap, "overlap")
@@ -41,8 +41,8 @@ def overlap_figure(overlap: pl.DataFrame, source: str) -> Figure:
 
 
 def union_figure(unions: pl.DataFrame, source: str) -> Figure:
-    """Distinct experts a layer over blocks of B tokens."""
-    figure, axes = new_figure("Distinct experts a layer over B tokens", evidence=Evidence.TRACE, source=source)
+    """Distinct experts per layer in blocks of B tokens."""
+    figure, axes = new_figure("Distinct experts per layer in a block of B tokens", evidence=Evidence.TRACE, source=source)
     blocks = unions["block"].to_list()
     band(axes, blocks, unions["union_low"].to_list(), unions["union_high"].to_list(), BLUE)
     axes.plot(blocks, unions["union_disjoint"].to_list(), color=GREY, ls="-", lw=0.8, label="no expert shared")
@@ -61,7 +61,7 @@ def acceptance_figure(acceptance: pl.DataFrame, threshold: float, source: str) -
     figure, axes = new_figure("Acceptance needed to break even on routed bytes", evidence=Evidence.TRACE, source=source)
     blocks, errors = acceptance["block"].to_list(), error_bars(acceptance, "acceptance_needed")
     axes.bar(blocks, acceptance["acceptance_needed"].to_list(), yerr=errors, color=BLUE, width=0.6, capsize=3)
-    axes.axhline(threshold, color=ORANGE, ls="--", label=f"at most {threshold:.0%} for some B")
+    axes.axhline(threshold, color=ORANGE, ls="--", label=f"threshold: at most {threshold:.0%} for some B")
     axes.set_xlabel("B, tokens in a block")
     axes.set_ylabel("U_B / (top-k * B)")
     axes.set_xticks(blocks)
@@ -72,7 +72,7 @@ def acceptance_figure(acceptance: pl.DataFrame, threshold: float, source: str) -
 
 
 def miss_figure(curve: pl.DataFrame, at_fraction: float, source: str) -> Figure:
-    """Misses per decoded token over capacity, by policy."""
+    """Misses per decoded token by capacity and policy."""
     figure, axes = new_figure("Records read per decoded token", evidence=Evidence.SIMULATED, source=source)
     for (trace, policy), (colour, line, label) in _CURVES.items():
         part = curve.filter(pl.col("trace") == trace, pl.col("policy") == policy).sort("fraction")
@@ -92,7 +92,7 @@ def miss_figure(curve: pl.DataFrame, at_fraction: float, source: str) -> Figure:
 
 def reuse_figure(reuse: pl.DataFrame, source: str) -> Figure:
     """Running share of uses by distance from the record's previous use; the gap to 100 % is first uses."""
-    figure, axes = new_figure("Uses of a record within so many tokens of its last use", evidence=Evidence.TRACE, source=source)
+    figure, axes = new_figure("Uses of a record by tokens since its previous use", evidence=Evidence.TRACE, source=source)
     known = reuse.drop_nulls("distance_tokens")
     axes.step(known["distance_tokens"].to_list(), known["running_share"].to_list(), where="post", color=BLUE)
     axes.set_xscale("log")

@@ -10,7 +10,11 @@ from workbench.schema import Evidence
 
 RED = "#e45756"
 _PARTS = (("compute_ms", "compute, read-back and host", BLUE), ("expert_wait_ms", "exposed expert wait", RED))
-_MODES = {"micro": (BLUE, "micro: the tile's union"), "macro": (GREEN, "macro: the whole layer"), "auto": (ORANGE, "chosen")}
+_MODES = {
+    "micro": (BLUE, "micro: the tile's union"),
+    "macro": (GREEN, "macro: the whole layer"),
+    "auto": (ORANGE, "auto: the chosen mode"),
+}
 
 
 def wait_figure(waits: pl.DataFrame, evidence: Evidence, source: str) -> Figure:
@@ -52,8 +56,8 @@ def _stack(axes: Axes, rows: pl.DataFrame, parts: tuple[tuple[str, str, str], ..
 
 
 def crossover_figure(modes: pl.DataFrame, source: str) -> Figure:
-    """Time of a tile by its size: each mode forced, and the chosen one."""
-    title = "Prefill of one layer, compute a timed wait"
+    """Time of a tile by its size, with each mode forced and with the mode that the runtime chooses."""
+    title = "Prefill of one layer; compute is a timed wait"
     figure, axes = new_figure(title, evidence=Evidence.EMULATED, source=source)
     means = modes.group_by("mode", "tile").agg(
         pl.col("seconds").mean(), low=pl.col("seconds").min(), high=pl.col("seconds").max()
@@ -76,7 +80,7 @@ def crossover_figure(modes: pl.DataFrame, source: str) -> Figure:
 
 def overlap_figure(rates: pl.DataFrame, source: str) -> Figure:
     """Rates of compute and reads at once / alone, by round: 1 means undisturbed."""
-    figure, axes = new_figure("Compute and reads at once, over each alone", evidence=Evidence.PHYSICAL, source=source)
+    figure, axes = new_figure("Rates of compute and reads at once / alone", evidence=Evidence.PHYSICAL, source=source)
     for (beside, alone), colour, words in (
         (("steps_beside_per_s", "steps_alone_per_s"), PURPLE, "compute"),
         (("read_beside_gbps", "read_alone_gbps"), BLUE, "reads of records"),

@@ -83,7 +83,7 @@ def latency_figure(cells: pl.DataFrame, source: str) -> Figure:
 
 def beside_figure(beside: pl.DataFrame, source: str) -> Figure:
     """Read time beside a load / alone, and time of a load's step beside reads / alone."""
-    figure, axes = new_figure("Reads and a load beside each other: how much slower", evidence=Evidence.PHYSICAL, source=source)
+    figure, axes = new_figure("Slowdown of reads and a load that run at once", evidence=Evidence.PHYSICAL, source=source)
     labels = [f"{row['reader']}, {row['size']} x {row['depth']}, {row['beside']}" for row in beside.iter_rows(named=True)]
     places = list(range(len(labels)))
     bars = (
@@ -98,7 +98,7 @@ def beside_figure(beside: pl.DataFrame, source: str) -> Figure:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.set_xlabel("times as long as alone")
+    axes.set_xlabel("time at once / time alone")
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", color="#dddddd", linewidth=0.7)
     legend(axes)
@@ -107,7 +107,7 @@ def beside_figure(beside: pl.DataFrame, source: str) -> Figure:
 
 def crossover_figure(crossover: pl.DataFrame, source: str) -> Figure:
     """Time of sparse reads / time of one extent, by the share of the layer that is read."""
-    figure, axes = new_figure("Sparse reads over one sequential extent, time", evidence=Evidence.PHYSICAL, source=source)
+    figure, axes = new_figure("Time of sparse reads / time of one sequential extent", evidence=Evidence.PHYSICAL, source=source)
     shares = crossover["share"].to_list()
     band(axes, shares, crossover["ratio_low"].to_list(), crossover["ratio_high"].to_list(), BLUE)
     axes.plot(shares, crossover["ratio"].to_list(), color=BLUE, marker="o", label="median; the band spans all repeats")
@@ -126,11 +126,11 @@ def drift_figure(drift: pl.DataFrame, source: str) -> Figure:
     below = [max(0.0, middle - low) for middle, low in zip(relative, drift["low"].to_list(), strict=True)]
     above = [max(0.0, high - middle) for middle, high in zip(relative, drift["high"].to_list(), strict=True)]
     axes.errorbar(
-        seconds, relative, yerr=[below, above], color=BLUE, marker="o", ls="none", capsize=2, label="middle four fifths"
+        seconds, relative, yerr=[below, above], color=BLUE, marker="o", ls="none", capsize=2, label="middle 80 % of cells"
     )
     axes.axhline(1, color=GREY, lw=0.8)
     axes.set_xlabel("seconds since the first run")
-    axes.set_ylabel("bandwidth over median")
+    axes.set_ylabel("bandwidth / median")
     axes.set_ylim(bottom=0)
     legend(axes)
     return figure

@@ -19,7 +19,7 @@ _PALE = 0.18
 
 
 def new_figure(title: str, *, evidence: Evidence, source: str) -> tuple[Figure, Axes]:
-    """A figure with one plot; `source` says in a few words what was measured, e.g. `mini, 40 requests`."""
+    """A figure with one plot; `source` names the measured data in a few words, e.g. `mini, 40 requests`."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
@@ -42,7 +42,7 @@ def error_bars(table: pl.DataFrame, column: str) -> list[list[float]]:
 
 
 def legend(axes: Axes) -> None:
-    """A small legend that lets the data shine through."""
+    """A small translucent legend."""
     axes.legend(fontsize=8, framealpha=0.85, edgecolor="none")
 
 
@@ -53,6 +53,6 @@ def layer_axis(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Writes a PNG; the same figure gives the same bytes, because no date goes in."""
+    """Writes a PNG; the same figure gives the same bytes, because the file holds no date."""
     with replacing(path) as part:
         figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})

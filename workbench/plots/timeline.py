@@ -1,4 +1,4 @@
-"""One generating pass as a figure: where compute stood still, and what every read did meanwhile."""
+"""One generating pass as a figure: where compute waited, and the state of every read meanwhile."""
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ _MOST_LANES = 48
 
 
 def timeline_figure(spans: pl.DataFrame, title: str, *, evidence: Evidence, source: str) -> Figure:
-    """Bars in time: stages, read-backs and exposed waits above, one row a lane of reads below."""
+    """Bars in time: stages, read-backs and exposed waits above, one row per lane of reads below."""
     zero_ns = spans.filter(track=TOKEN)["start_ns"][0]
     length_ms = (spans.filter(track=TOKEN)["end_ns"][0] - zero_ns) / NS_PER_MS
     spans = spans.with_columns(
@@ -44,7 +44,7 @@ def timeline_figure(spans: pl.DataFrame, title: str, *, evidence: Evidence, sour
     axes.set_yticks(*_ticks(rows), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, length_ms)
-    axes.set_xlabel("milliseconds since the pass before")
+    axes.set_xlabel("milliseconds since the previous pass ended")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     _legend(figure, spans)
@@ -82,7 +82,7 @@ def _look(span: dict[str, object], track: str) -> tuple[str, float]:
 
 
 def _ticks(rows: list[tuple[str, int]]) -> tuple[list[int], list[str]]:
-    """One label a track, at its first row."""
+    """One label per track, at its first row."""
     return [place for place, (_, lane) in enumerate(rows) if lane == 0], [track for track, lane in rows if lane == 0]
 
 

@@ -66,7 +66,7 @@ class Read:
 
 @dataclass(slots=True)
 class Completion:
-    """The end of one read. Times are `time.monotonic_ns` (or the virtual clock's), taken by the thread that saw it."""
+    """The end of one read. Times are `time.monotonic_ns` (or the virtual clock's), taken by the thread that saw the read end."""
 
     key: int
     submit_ns: int
@@ -87,13 +87,13 @@ class Reader(ABC):
 
     @abstractmethod
     def submit(self, reads: Sequence[Read]) -> int:
-        """Submits a batch; returns how many of its first reads were accepted. The others were not: the reader is busy."""
+        """Submits a batch; returns how many of its first reads were accepted. A busy reader accepts none of the rest."""
 
     @abstractmethod
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Completions since the last call; waits for at least one (None: for ever). Empty on a timeout.
+        """Completions since the last call; waits for at least one (`timeout_s` None: without limit). Empty on a timeout.
 
-        `at_least`: a hint that nothing can be done with fewer, so that a reader may sleep until so many have come.
+        `at_least`: a hint that the caller can use no fewer completions, so that a reader may sleep until that many are ready.
         Returns at once when nothing is in flight.
         """
 

@@ -1,4 +1,4 @@
-"""Threads that check the sums of large reads, so that the thread that computes doesn't. Linux: results ring an eventfd."""
+"""Threads that check the CRC-32s of large reads, off the compute thread. Linux only: an eventfd signals finished checks."""
 
 import os
 import queue
@@ -10,7 +10,7 @@ from workbench.readers.files import outcome
 
 
 class Checker:
-    """Takes runs that have arrived, gives their completions; `signal` becomes readable whenever there are some."""
+    """Checks runs that were read and makes their completions; `signal` becomes readable whenever completions are ready."""
 
     def __init__(self, num_threads: int) -> None:
         self.signal = os.eventfd(0, os.EFD_CLOEXEC)
@@ -35,7 +35,7 @@ class Checker:
         os.eventfd_write(self.signal, 1)
 
     def close(self) -> None:
-        """Ends the threads after what they were given; `signal` stays open for who waits on it."""
+        """Checks the runs already put, then ends the threads; `signal` stays open, and the caller closes it."""
         for _ in self._threads:
             self._runs.put(None)
         for thread in self._threads:

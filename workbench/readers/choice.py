@@ -12,9 +12,9 @@ from workbench.units import MIB
 
 
 def open_reader(*, uncached: bool, depth: Mapping[str, int], coalesce_bytes: int = 4 * MIB) -> Reader:
-    """A reader with up to `depth` reads in flight in each queue: io_uring where there is one, else threads.
+    """A reader with up to `depth` reads in flight in each queue: io_uring where the kernel allows it, else threads.
 
-    Threads are not out of the way of Python code that runs beside them: run them under `quick_switching`.
+    Reader threads wait for the GIL while other Python code runs: use `quick_switching` around them.
     """
     if ring_refusal() is None:
         return UringReader(UringConfig(depth=depth, uncached=uncached, coalesce_bytes=coalesce_bytes))

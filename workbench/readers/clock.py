@@ -1,4 +1,4 @@
-"""Clocks that readers wait on: the machine's, and one that moves only when told."""
+"""Clocks that readers wait on: the machine's clock, and a virtual one that moves only by `sleep_until`."""
 
 import time
 from typing import Protocol
@@ -46,7 +46,7 @@ class VirtualClock:
 
 
 def end_ns(clock: Clock, timeout_s: float | None) -> int | None:
-    """When a wait of `timeout_s` from now is over; None: never."""
+    """End of a wait of `timeout_s` from now; None: never."""
     return None if timeout_s is None else clock.now_ns() + int(timeout_s * NS_PER_S)
 
 

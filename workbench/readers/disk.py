@@ -5,9 +5,9 @@ from workbench.units import GB, NS_PER_S, NS_PER_US
 
 
 class Disk:
-    """One pipe that all reads share, bounded in bytes and in reads a second, and a latency that each read has alone.
+    """One pipe shared by all reads, limited in bytes and in reads per second, and a latency that each read has of its own.
 
-    A read is done when the pipe has let it through and when its own latency and transfer are over, whichever is later.
+    A read completes when both the pipe has served it and its own latency and transfer have passed.
     """
 
     def __init__(self, envelope: Envelope) -> None:

@@ -1,4 +1,4 @@
-"""Wraps any reader and makes chosen reads fail: what a scheduler must survive."""
+"""Wraps any reader and makes chosen reads fail, to test that a scheduler survives their faults."""
 
 import errno
 import os
@@ -19,9 +19,9 @@ class FaultKind(StrEnum):
     ERROR = "error"
     """The read ends at once with an error code."""
     SHORT = "short"
-    """The read is short by its second half, and the reader reports it."""
+    """The second half of the read is missing, and the reader reports a short read."""
     CORRUPT = "corrupt"
-    """The last demanded byte is flipped before CRC-32s are checked: undetected where there is none."""
+    """The last demanded byte is flipped before CRC-32s are checked: undetected in a read without checksums."""
     DELAY = "delay"
     """The read is submitted late; its completion may follow a cancel."""
     HANG = "hang"
@@ -29,7 +29,7 @@ class FaultKind(StrEnum):
     REORDER = "reorder"
     """The read's completion is reported after that of the next read."""
     EXHAUSTED = "exhausted"
-    """The reader is busy once when the read is offered."""
+    """The reader refuses the read once, as a busy reader does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +40,11 @@ class Fault:
     code: int = errno.EIO
     """Error number, for `error`."""
     delay_ns: int = 0
-    """Delay of `delay`, seconds."""
+    """Delay of the submission for `delay`, nanoseconds."""
 
 
 class FaultyReader(Reader):
-    """`fault_of(n)` returns the fault of the n-th accepted read, counted from 0; None: no fault."""
+    """A reader that applies `fault_of(n)` to the n-th accepted read, counted from 0; None: no fault."""
 
     def __init__(self, inner: Reader, fault_of: Callable[[int], Fault | None], clock: Clock | None = None) -> None:
         self._inner = inner

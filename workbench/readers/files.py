@@ -16,7 +16,7 @@ from workbench.readers.base import Completion, Read
 from workbench.units import PAGE_BYTES
 
 _F_RDAHEAD, _F_NOCACHE = 45, 48
-"""fcntl commands of macOS (`sys/fcntl.h`); Python's module names only the second, and only there."""
+"""fcntl commands of macOS (`sys/fcntl.h`); Python's `fcntl` names only `F_NOCACHE`, and only on macOS."""
 
 
 class FileTable:
@@ -54,7 +54,7 @@ def _open_uncached(path: Path) -> int:
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise UnmetPrerequisite(
-                f"{path}: its filesystem refuses uncached reads (O_DIRECT); read buffered, or move it to a disk"
+                f"{path}: its filesystem refuses uncached reads (O_DIRECT); read buffered, or move the file to a disk"
             ) from None
         raise
 
@@ -73,7 +73,7 @@ def _open_nocache(path: Path) -> int:
 
 
 def aligned_buffer(num_bytes: int) -> np.ndarray:
-    """Writable bytes that start on a page, zeroed; on huge pages where there are any, as the runtime's slots are."""
+    """Writable bytes that start on a page, zeroed; on huge pages where the system has them, like the runtime's slots."""
     # not shared: Linux keeps shared memory on small pages
     memory = np.frombuffer(mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANON), dtype=np.uint8)
     prefer_huge_pages(memory.ctypes.data, len(memory))
@@ -81,7 +81,7 @@ def aligned_buffer(num_bytes: int) -> np.ndarray:
 
 
 MAX_RUN = 512
-"""Most reads that one call carries; kernels take 1024."""
+"""Most reads that one call carries; kernels accept 1024 (`IOV_MAX`)."""
 
 
 def runs_of(reads: Sequence[Read], limit_bytes: int) -> list[list[Read]]:
@@ -124,7 +124,7 @@ def _short(read: Read, got: int, need: int) -> OSError:
 
 
 def failure(error: OSError, read: Read) -> OSError:
-    """The error of a read; says what to do where the cause is known."""
+    """The error of a read; names the remedy where the cause is known."""
     if error.errno == errno.EINVAL and (read.offset % PAGE_BYTES or read.num_bytes % PAGE_BYTES):
         return OSError(errno.EINVAL, f"an uncached read must cover whole pages, got {read.num_bytes} bytes at {read.offset}")
     return error

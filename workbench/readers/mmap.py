@@ -1,4 +1,4 @@
-"""The control that loses: copies out of a mapped file. Every page not in memory is a fault in the calling thread."""
+"""The slow control: copies from a mapped file. Every page that is not in memory costs the calling thread a page fault."""
 
 import mmap
 import time
@@ -34,7 +34,7 @@ class MmapReader(Reader):
         return len(self._maps) - 1
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Copies everything before it returns."""
+        """Copies all reads before it returns."""
         for read in reads:
             read.submit_ns = time.monotonic_ns()
             source = np.frombuffer(self._maps[read.file], dtype=np.uint8)[read.offset : read.offset + read.num_bytes]
@@ -43,7 +43,7 @@ class MmapReader(Reader):
         return len(reads)
 
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Everything that was copied."""
+        """Completions of all reads copied since the last call."""
         done, self._done = self._done, []
         return done
 

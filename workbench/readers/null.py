@@ -1,4 +1,4 @@
-"""A reader that moves nothing and is done at once: what remains is the cost of the harness."""
+"""A reader that moves no bytes: a run with it shows the cost of everything except reading."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class NullReader(Reader):
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
         return len(self._taken)
 
     def open_file(self, path: Path) -> int:
@@ -25,7 +25,7 @@ class NullReader(Reader):
         return self._num_files - 1
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes everything."""
+        """Accepts every read."""
         now_ns = time.monotonic_ns()
         for read in reads:
             read.submit_ns = now_ns
@@ -33,12 +33,12 @@ class NullReader(Reader):
         return len(reads)
 
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Everything that was taken."""
+        """Completions of all reads accepted since the last call."""
         now_ns = time.monotonic_ns()
         done = [Completion(read.key, read.submit_ns, now_ns) for read in self._taken]
         self._taken.clear()
         return done
 
     def close(self) -> None:
-        """Forgets what was taken."""
+        """Drops accepted reads."""
         self._taken.clear()

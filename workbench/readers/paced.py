@@ -54,7 +54,7 @@ class PacedReader(Reader):
     """Delays each completion of `inner` to its time on the modelled disk."""
 
     def __init__(self, inner: Reader, disk: Disk, depth: Mapping[str, int] | None = None, clock: Clock | None = None) -> None:
-        """`depth`: reads in flight on the modelled disk, by queue; a queue without a depth is not limited."""
+        """`depth`: most reads in flight on the modelled disk, an entry for every queue; None: no limit."""
         self._inner = inner
         self._clock = clock or RealClock()
         self._pace = _Pace(disk, depth)
@@ -87,7 +87,7 @@ class PacedReader(Reader):
         return num_taken
 
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """Completions whose time on the modelled disk has come."""
+        """Completions of reads that have ended both in the inner reader and on the modelled disk."""
         end = end_ns(self._clock, timeout_s)
         while True:
             self._look()
@@ -107,11 +107,11 @@ class PacedReader(Reader):
             self._clock.sleep_until(until)
 
     def _look(self) -> None:
-        """Reads that are complete in both the inner reader and the model."""
+        """Polls the inner reader and the model; finishes the reads that are complete in both."""
         self._hold(self._inner.poll(0.0))
         for key, due_ns in self._pace.advance(self._clock.now_ns()):
             if key in self._arrived:
-                # whoever stamped it may have been kept from it; nobody has looked for it before
+                # the inner timestamp may be late (its thread waits for the GIL), and no poll since `due_ns` looked for the read
                 self._finish(key, due_ns)
             else:
                 self._due[key] = due_ns
@@ -124,7 +124,7 @@ class PacedReader(Reader):
                 self._finish(completion.key, max(completion.ready_ns, self._due.pop(completion.key)))
 
     def _finish(self, key: int, ready_ns: int) -> None:
-        """Whether a read is complete in both the inner reader and the model."""
+        """Makes the completion of a read that is complete in both the inner reader and the model."""
         completion = self._arrived.pop(key)
         completion.ready_ns = ready_ns
         self._done.append(completion)

@@ -67,7 +67,7 @@ class PreadReader(Reader):
         return self._files.open(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Adds a batch to its queues."""
+        """Adds a batch to the queues of its reads."""
         taken = reads[: max(0, self.config.max_queued - self._in_flight)]
         now_ns = time.monotonic_ns()
         for read in taken:
@@ -137,7 +137,7 @@ def _read_fully(descriptor: int, offset: int, into: Sequence[object]) -> int:
         count = os.preadv(descriptor, views, offset + got)
         got += count
         if not count or got == wanted or got % _BLOCK:
-            # an unaligned count ends at the end of the file; asking again would be refused by O_DIRECT
+            # an unaligned count means that the file has ended; O_DIRECT would refuse a read from there
             break
         views = _after(views, count)
     return got

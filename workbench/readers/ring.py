@@ -1,7 +1,7 @@
 """Linux io_uring through ctypes: a batch of reads costs one system call, completions are read from shared memory.
 
-Nothing is compiled and no thread hands anything over, so the GIL is not in the way: a short call keeps it (`ctypes.PyDLL`),
-a wait lets go of it (`ctypes.CDLL`). Layouts and numbers are those of the kernel's `include/uapi/linux/io_uring.h`.
+There is no extension to compile and no thread to pass reads on. A short call keeps the GIL (`ctypes.PyDLL`), a wait releases
+it (`ctypes.CDLL`). Layouts and numbers are those of the kernel's `include/uapi/linux/io_uring.h`.
 """
 
 import ctypes
@@ -28,9 +28,9 @@ _WAIT_ARG = struct.Struct("=QIIQ")
 
 
 _HARDLINK = 8
-"""`IOSQE_IO_HARDLINK`: the next entry starts when this one has ended, well or not."""
+"""`IOSQE_IO_HARDLINK`: the next entry starts when this one has ended, with or without an error."""
 ASYNC = 16
-"""`IOSQE_ASYNC`: a worker of the kernel reads, also what could be copied at once."""
+"""`IOSQE_ASYNC`: a worker of the kernel does the read, even where its pages are cached."""
 _FLAGS_AT, _TOKEN_TOP_AT = 1, 39
 """Bytes of an entry: its flags, and the most significant one of its token."""
 LAST = 1 << 63
@@ -38,7 +38,7 @@ LAST = 1 << 63
 
 
 def entry(opcode: int, token: int, descriptor: int, offset: int, address: int, length: int, flags: int = 0) -> bytes:
-    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs that lie at `address`: a chain of one."""
+    """`OP_READ` of `length` bytes to `address`, or `OP_READV` into `length` iovecs at `address`: a chain of one entry."""
     return _SQE.pack(opcode, flags, 0, descriptor, offset, address, length, 0, token | LAST)
 
 
@@ -65,7 +65,7 @@ def _libraries() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
 def ring_refusal() -> str | None:
     """Why io_uring can't be used here; None when it can."""
     if sys.platform != "linux":
-        return "io_uring is Linux's"
+        return "io_uring exists on Linux only"
     try:
         Ring(1).close()
     except OSError as error:
@@ -74,13 +74,13 @@ def ring_refusal() -> str | None:
 
 
 class Ring:
-    """One submission and one completion queue. `push` fills entries, `enter` hands them to the kernel."""
+    """One submission and one completion queue. `push` fills entries, `enter` submits them to the kernel."""
 
     def __init__(self, entries: int) -> None:
         """At most `entries` (rounded up to a power of two) between two calls of `enter`. Raises OSError when refused."""
         self._keep_gil, self._free_gil = _libraries()
         self.stuck = False
-        """The kernel did not take all that was pushed: it must be asked again, no completion may come meanwhile."""
+        """The kernel refused some pushed entries for now: call `enter` again, because a `wait` for completions may never end."""
         params = ctypes.create_string_buffer(_PARAMS.size)
         self._descriptor = self._free_gil.syscall(_SETUP, entries, params)
         if self._descriptor < 0:
@@ -98,7 +98,7 @@ class Ring:
         self._sqes = mmap.mmap(
             self._descriptor, _SQE.size * num_sqes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=_OFFSET_SQES
         )
-        # heads and tails as ctypes integers: the kernel looks at them at any time, so each store must be one store
+        # heads and tails as ctypes integers: the kernel reads them at any time, so each must be written by one store instruction
         heads = [ctypes.c_uint32.from_buffer(self._rings, offset) for offset in (sq[0], sq[1], cq[0], cq[1])]
         self._sq_head, self._sq_tail, self._cq_head, self._cq_tail = heads
         self._tail = self._sq_tail.value
@@ -111,7 +111,7 @@ class Ring:
         return self._sq_mask + 1 - (self._tail - self._sq_head.value & 0xFFFFFFFF)
 
     def push(self, entries: bytes | bytearray) -> None:
-        """Takes entries; at most `room`. Memory and iovecs must live until the completion with their token."""
+        """Queues at most `room` entries for `enter`. Memory and iovecs must live until the completion with their token."""
         count = len(entries) // _SQE.size
         start = (self._tail & self._sq_mask) * _SQE.size
         until_wrap = min(len(entries), len(self._sqes) - start)
@@ -120,7 +120,7 @@ class Ring:
         self._tail = self._tail + count & 0xFFFFFFFF
 
     def enter(self, *, keep_gil: bool) -> None:
-        """Hands what was pushed to the kernel. What it can't take now stays pushed for the next call, and it is `stuck`."""
+        """Submits the pushed entries. Entries that the kernel refuses stay pushed for the next call, and `stuck` is set."""
         library = self._keep_gil if keep_gil else self._free_gil
         self.stuck = False
         self._sq_tail.value = self._tail
@@ -134,7 +134,7 @@ class Ring:
                 raise OSError(code, os.strerror(code))
 
     def wait(self, timeout_ns: int | None = None, count: int = 1) -> None:
-        """Sleeps, without the GIL, until `count` completions are there, a signal comes or the time is over."""
+        """Sleeps, without the GIL, until `count` completions are ready, a signal arrives or `timeout_ns` has passed."""
         argument, size, flags = None, 0, _GETEVENTS
         if timeout_ns is not None:
             time = ctypes.create_string_buffer(_TIMESPEC.pack(*divmod(timeout_ns, 1_000_000_000)), _TIMESPEC.size)

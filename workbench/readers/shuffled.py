@@ -1,4 +1,4 @@
-"""Wraps any reader and reports its reads in a random order: what overlap must not depend on."""
+"""Wraps any reader and reports its reads in a random order, on which no result may depend."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from workbench.readers.base import Completion, Read, Reader
 
 
 class ShuffledReader(Reader):
-    """Lets all reads in flight end and reports one of them at a time, whichever; a poll that doesn't wait may find none."""
+    """Waits for all reads in flight and reports one of them per poll, chosen at random; a poll with timeout 0 may report none."""
 
     def __init__(self, inner: Reader, seed: int) -> None:
         self._inner = inner
@@ -17,7 +17,7 @@ class ShuffledReader(Reader):
 
     @property
     def in_flight(self) -> int:
-        """Reads taken and not yet reported by `poll`."""
+        """Reads accepted and not yet reported by `poll`."""
         return self._inner.in_flight + len(self._held)
 
     def open_file(self, path: Path) -> int:
@@ -25,11 +25,11 @@ class ShuffledReader(Reader):
         return self._inner.open_file(path)
 
     def submit(self, reads: Sequence[Read]) -> int:
-        """Takes a batch, as the inner reader does."""
+        """Submits a batch to the inner reader."""
         return self._inner.submit(reads)
 
     def poll(self, timeout_s: float | None = 0.0, at_least: int = 1) -> list[Completion]:
-        """One completion, or by chance none where nobody waits."""
+        """One completion; with timeout 0, by chance none."""
         if timeout_s == 0.0 and self._random.random() < 0.5:
             return []
         while self._inner.in_flight:

@@ -11,12 +11,12 @@ from workbench.readers.disk import Disk
 
 
 class TimedReader(Reader):
-    """Polls move the clock to the next completion. `inner` moves the bytes at that moment; without one none are moved."""
+    """Polls move the clock to the next completion. `inner` moves the bytes at that moment; None: no bytes are moved."""
 
     def __init__(
         self, inner: Reader | None, disk: Disk, clock: VirtualClock, *, max_queued: int = 1 << 20, behind_ns: int = 0
     ) -> None:
-        """`behind_ns`: host time of each read after its submission, which passes on the clock."""
+        """`behind_ns`: host time per submitted read, nanoseconds, by which `submit` moves the clock."""
         self._inner = inner
         self._disk = disk
         self._clock = clock

@@ -1,8 +1,8 @@
 """Reads on Linux by io_uring: thousands of reads a system call, no pool of threads, no GIL between disk and bytes.
 
-The thread that computes submits and polls. One more thread sleeps in the kernel; it wakes only when completions come while
-nobody polls, stamps their time and keeps the queues full. Beside a busy Python thread a 4 KiB read takes as long as alone,
-because a poll that finds its bytes within `spin_us` never lets go of the GIL.
+The compute thread submits and polls. A watcher thread sleeps in the kernel; between polls it collects completions, stamps their
+time and keeps the queues full. Beside a busy Python thread a 4 KiB read takes as long as alone, because a poll whose read
+completes within `spin_us` never releases the GIL.
 """
 
 import ctypes
@@ -51,11 +51,11 @@ class UringConfig:
     depth: Mapping[str, int] = field(default_factory=lambda: {"expert": 16, "ple": 256, "layer": 4})
     """Depth at the kernel by queue; further reads wait in the reader."""
     uncached: bool = True
-    """Past the page cache. Buffered reads of cached pages have ended when `submit` returns, which suits emulated disks."""
+    """Bypass the page cache. Small buffered reads of cached pages complete within `submit`, which suits emulated disks."""
     max_queued: int = 1 << 20
     """Most reads accepted and not yet reported; beyond this number the reader is busy."""
     coalesce_bytes: int = 4 * MIB
-    """Largest read made of adjacent reads of one file; 0: never."""
+    """Largest read made of adjacent reads of one file; 0: no coalescing."""
     spin_us: int = 100
     """Time that a poll spins before it sleeps, microseconds."""
     check_threads: int = 2
@@ -86,7 +86,7 @@ class _Queue:
     def take(self, room: int) -> tuple[bytearray, int, int]:
         """At most `room` entries to submit now, their number and the bytes they read.
 
-        They come in chains where more waits than may fly; reads from the first large one on come alone.
+        They form chains when more entries wait than the depth allows; entries from the first large read on are not chained.
         """
         length = min(_CHAIN, -(-len(self.queued) // self.depth)) if self.queued[0][1] <= _CHAIN_BYTES else 1
         most = min(len(self.queued), (self.depth - self.chains_in_flight) * length, room)
@@ -175,7 +175,7 @@ class UringReader(Reader):
         self._ring.wait(timeout_ns, count)
 
     def _enough(self, missing: int) -> int:
-        """Completions to sleep for: half of those at the kernel, whose queue then never runs empty; a checked run is one."""
+        """Completions to sleep for: at most half of the kernel's reads, so that its queue never empties; 1 during checks."""
         return 1 if self._checking else max(1, min(missing, self._at_kernel // 2))
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class UringReader(Reader):
     def _watch(self) -> None:
         while not self._closed:
             self._ring.wait()
-            # whoever polls holds the lock and collects; a watcher that queued for it would hold it while it waits for the GIL
+            # a polling thread holds the lock and collects; a watcher blocked on the lock would hold it while waiting for the GIL
             while not self._lock.acquire(blocking=False):
                 time.sleep(_WATCH_S)
             try:
@@ -223,7 +223,7 @@ class UringReader(Reader):
         if completions := self._ring.reap():
             now_ns = time.monotonic_ns()
             landed = self._land(completions)
-            # the disk gets its next reads first: it works while the completions are made
+            # the next reads are submitted first, so that the disk works while the completions are made
             self._fill()
             for run, result in landed:
                 self._finish(run, result, now_ns)

@@ -1,4 +1,4 @@
-"""Where bytes lie: ExpertMajor v2, PLE pages, codecs, pack, verify."""
+"""Formats on disk: ExpertMajor v2, PLE pages, codecs, pack, verify."""
 
 from workbench.stores.expert_major import ExpertStore
 from workbench.stores.extents import Extent

@@ -1,6 +1,6 @@
 """Builds a store folder from any source of weights; `pack` and `slice` both use it.
 
-Layer by layer the source becomes the files of the folder, a few MiB in memory at a time. The same source and recipe give the
+The files are written layer by layer, with a few MiB in memory at a time. The same source and recipe give the
 same bytes, interrupted or not.
 """
 
@@ -43,7 +43,7 @@ class BuildSettings:
     storage_format: int = AFFINE_PLANAR
     """2 planar, 1 interleaved."""
     row_codec: str | None = None
-    """bf16 or affine4; None takes affine4 where the rows are a multiple of 32 wide."""
+    """bf16 or affine4; None: affine4 for rows whose width is a multiple of 32, else bf16."""
     page_bytes: int = PAGE_BYTES
     """Size of a PLE page: 4096 or 16384."""
 
@@ -105,7 +105,7 @@ class StoreBuilder:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise BadInput(f"packing into {folder} failed: {error.filename}: {error.strerror}") from None
             raise UnmetPrerequisite(
-                f"{error.filename}: the disk is full ({error.strerror}); free some; the same command then goes on"
+                f"{error.filename}: the disk is full ({error.strerror}); free some space; the same command then resumes"
             ) from None
 
     def _write(self, work: Workspace, advance: Callable[[int], None]) -> StoreManifest:

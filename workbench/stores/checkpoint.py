@@ -1,7 +1,7 @@
 """A checkpoint folder read in slices: a single safetensors file or shards, only headers are held in memory.
 
 Experts may be MLX-quantised and stacked (`switch_mlp`), stacked bf16 (`switch_mlp`, or `experts.gate_up_proj` with gate above
-up), or one tensor per expert. What is not quantised is quantised here by `mx.quantize`, so that pack and any other reader of the
+up), or one tensor per expert. Unquantised experts are quantised here by `mx.quantize`, so that pack and any other reader of the
 checkpoint see the same values. The n-gram table may be whole or split into shards.
 """
 
@@ -55,7 +55,7 @@ class Checkpoint:
         for stored in file.tensors:
             name = text_name(stored)
             if name in self._where:
-                raise BadInput(f"{file.path}: tensor {stored} is there twice in {self.folder}")
+                raise BadInput(f"{file.path}: tensor {stored} occurs twice in {self.folder}")
             if name is not None:
                 self._where[name] = (file, stored)
 
@@ -77,7 +77,7 @@ class Checkpoint:
         if extra := [layer for layer in self._groups.experts if layer >= geometry.num_expert_layers]:
             raise BadInput(f"{self.folder}: expert tensors of layer {extra[0]}, its config.json has fewer layers")
 
-    # ---- what there is --------------------------------------------------------------------------------------------
+    # ---- contents --------------------------------------------------------------------------------------------------
 
     @property
     def expert_layers(self) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def unpack_levels(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def decode_affine(words: np.ndarray, scales: np.ndarray, biases: np.ndarray, codec: Codec) -> np.ndarray:
-    """float32 `(..., K)` = scale x level + bias of what `encode_affine` returns; the product is exact in float32."""
+    """float32 `(..., K)` = scale x level + bias, from the arrays of `encode_affine`; the product is exact in float32."""
     levels = unpack_levels(words, codec.bits).astype(np.float32)
     groups = levels.reshape(*scales.shape, codec.group_size)
     values = groups * bf16_to_float32(scales)[..., None] + bf16_to_float32(biases)[..., None]

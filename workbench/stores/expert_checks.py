@@ -104,7 +104,7 @@ def _check_layer(path: Path, header: ExpertHeader, layer: LayerDescriptor) -> No
     rules = (
         (layer.num_experts == header.num_experts, f"{layer.num_experts} experts, the store has {header.num_experts}"),
         (layer.offset % PAGE_BYTES == 0, f"offset {layer.offset} is no multiple of {PAGE_BYTES}"),
-        (layer.num_bytes == layer.record_bytes * layer.num_experts, f"{layer.num_bytes} bytes are not its records'"),
+        (layer.num_bytes == layer.record_bytes * layer.num_experts, f"{layer.num_bytes} bytes are not the sum of its records"),
         (layer.end <= header.store_bytes, f"ends at {layer.end}, behind the store"),
         (not any(layer.reserved), "reserved descriptor bytes must be zero"),
     )
@@ -188,7 +188,7 @@ def check_geometry(
         "family": FAMILIES[header.family],
         "layers": indices,
         "experts": header.num_experts,
-        "experts a token": header.experts_used,
+        "experts per token": header.experts_used,
         "(intermediate, hidden)": (gate.output_size, gate.input_size),
         "codec": codec,
     }
@@ -196,7 +196,7 @@ def check_geometry(
         "family": FAMILIES[FAMILY_QWEN4EXP],
         "layers": indices if indices in [list(layers) for layers in expected] else list(expected[1]),
         "experts": geometry.num_experts,
-        "experts a token": geometry.num_experts_per_tok,
+        "experts per token": geometry.num_experts_per_tok,
         "(intermediate, hidden)": geometry.component_shape(GATE),
         "codec": geometry.codec,
     }

@@ -1,4 +1,4 @@
-"""`experts.crc`: a CRC-32 for each component of each record, bound to one payload digest, so that each read verifies itself.
+"""`experts.crc`: a CRC-32 for each component of each record, bound to one payload digest, so that each read can be verified.
 
 Header of 128 bytes, little-endian: magic `WFWBCRC1` @0; u32 version 1 @8; u32 header bytes @12; u32 layers @16; u32 experts @20;
 u32 components @24; zeros @28; payload SHA-256 of the store @32; SHA-256 of the table @64; zeros. Then u32 values, layer by layer,

@@ -145,7 +145,7 @@ def manifest_digest(header: bytes, descriptors: bytes) -> bytes:
 
 
 def sign(header: ExpertHeader, layers: Sequence[LayerDescriptor]) -> bytes:
-    """Header and descriptors as they stand at the start of a store, up to its data."""
+    """The bytes of a store before its data: header with its digest, descriptors, zero padding."""
     content = bytearray(header.to_bytes())
     descriptors = b"".join(layer.to_bytes() for layer in layers)
     content[_MANIFEST_DIGEST] = manifest_digest(bytes(content), descriptors)

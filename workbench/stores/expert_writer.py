@@ -37,7 +37,7 @@ class ExpertWriter:
         if storage_format == AFFINE_INTERLEAVED and geometry.codec != _INTERLEAVED_CODEC:
             raise BadInput(f"format 1 is 4-bit in groups of 64; these experts are {geometry.codec}: use format 2")
         if geometry.num_experts > MAX_EXPERTS_QWEN4EXP:
-            raise BadInput(f"{geometry.num_experts} experts a layer; the format holds {MAX_EXPERTS_QWEN4EXP}")
+            raise BadInput(f"{geometry.num_experts} experts per layer; the format holds at most {MAX_EXPERTS_QWEN4EXP}")
         if odd := [size for size in geometry.component_shape(GATE) if size % geometry.codec.group_size]:
             raise BadInput(
                 f"experts of size {odd[0]} can't be in groups of {geometry.codec.group_size}: choose a smaller group size"

@@ -1,4 +1,4 @@
-"""Where bytes lie in a file."""
+"""Ranges of bytes in a file."""
 
 from dataclasses import dataclass
 

@@ -36,7 +36,7 @@ class GgufTensor:
 
 
 class _Walk:
-    """Reads a header front to back and refuses to leave it."""
+    """Reads a header front to back; raises BadInput rather than read past its end."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class _Walk:
         return value
 
     def count(self, num_items: int) -> int:
-        """Passes `num_items` on, unless the header promises more than any file has."""
+        """Returns `num_items`. Raises BadInput once the header claims more items than any file has."""
         self._items += num_items
         if self._items > _MAX_ITEMS:
             raise self.refuse(f"more than {_MAX_ITEMS} keys, strings and tensors")

@@ -61,7 +61,7 @@ class ExpertEntry(Config):
     group_size: int
     """Weights that share a scale and a bias."""
     layers: tuple[int, ...]
-    """Zero-based indices; the MTP head's experts are the layer behind the last."""
+    """Zero-based indices; the MTP head's experts have the index after the last layer's."""
     payload_sha256: str
     """Digest of the payload: the identity of the store."""
 
@@ -108,7 +108,7 @@ class StoreManifest(Config):
 
 
 def geometry_fields(geometry: Geometry) -> dict[str, Any]:
-    """A geometry as the manifest holds it."""
+    """A geometry as fields of the manifest."""
     fields: dict[str, Any] = json.loads(json.dumps(asdict(geometry)))
     return fields
 

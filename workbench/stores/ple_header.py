@@ -1,4 +1,4 @@
-"""The 4 KiB header block of a PLE page store (ours, provisional).
+"""The 4 KiB header block of a PLE page store (a format of this project, provisional).
 
 Little-endian: magic `WFWBPLE1` @0; u32 version 1 @8; u32 header bytes 4096 @12; u32 layer @16; u32 codec @20; u32 row width
 @24; u32 row bytes @28; u32 rows per page @32; u32 page bytes @36; u64 row count @40; u64 page count @48; u64 page offset @56;

@@ -1,6 +1,6 @@
 """The n-gram rows of one PLE layer in pages that start at multiples of their size.
 
-Logical rows, physical pages, checksums and the codec are separate things: `locate` maps rows to pages, `page` says where a page
+Logical rows, physical pages, checksums and the codec are kept apart: `locate` maps rows to pages, `page` says where a page
 lies, `page_crc32` verifies one that was read, `decode` turns rows of pages in memory into float32.
 """
 
@@ -78,7 +78,7 @@ class PleStore:
         return self.header.page_bytes
 
     def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Page and place within the page of int64 row ids, any shape."""
+        """Page number and place within the page of each row id (int64, any shape)."""
         pages, slots = np.divmod(rows, self.rows_per_page)
         return pages, slots
 

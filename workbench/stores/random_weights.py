@@ -1,6 +1,6 @@
 """Weights drawn from a seed, any slice of them at any time: the same bytes in whatever order they are requested.
 
-Philox is a counter-based generator whose stream numpy keeps fixed; the position of a weight is its counter.
+Philox (Salmon et al., 2011) is a counter-based generator whose stream numpy keeps fixed; the position of a weight is its counter.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def uniform_bf16(label: str, offset: int, count: int, std: float) -> np.ndarray:
 
 
 def affine_scales(raw: np.ndarray, codec: Codec, std: float) -> tuple[np.ndarray, np.ndarray]:
-    """bf16 scales and biases from random uint16, for uniform levels to mean weights of about zero and deviation `std`.
+    """bf16 scales and biases from random uint16, such that uniform levels give weights of mean about 0 and deviation `std`.
 
     Scales spread over a factor of five thirds, so that no two groups are alike.
     """

@@ -43,7 +43,7 @@ class TensorInfo:
 
 
 class SafetensorsFile:
-    """An open safetensors file; `tensors` names what it holds."""
+    """An open safetensors file; `tensors` describes its tensors, by name."""
 
     def __init__(self, path: Path) -> None:
         """Reads the header. Raises BadInput unless every tensor lies in the file and has the bytes of its shape."""

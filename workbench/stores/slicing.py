@@ -49,7 +49,7 @@ class SliceSource:
 
     @property
     def resident(self) -> Mapping[str, TensorInfo]:
-        """The trunk."""
+        """Tensors of the trunk, by name."""
         return {name: tensor.info for name, tensor in self._trunk.items()}
 
     def store_config(self) -> dict[str, Any]:
@@ -57,14 +57,14 @@ class SliceSource:
         return self._config
 
     def small_files(self) -> dict[str, bytes]:
-        """The bundled model's tokenizer; the vocabulary is larger than it."""
+        """The bundled model's tokenizer; the model's vocabulary is larger than the tokenizer's."""
         return {name: (bundled_model() / name).read_bytes() for name in TOKENIZER_NAMES}
 
     def _label(self, *parts: object) -> str:
         return "/".join(str(part) for part in (_GENERATOR, self._seed, *parts))
 
     def component(self, layer: int, component: str, first: int, stop: int) -> Matrices:
-        """Random levels, scales that keep the output's size."""
+        """Random levels, with scales that keep the magnitude of an expert's output."""
         shape = self.geometry.component_shape(component)
         std = _EXPERT_GAIN / math.sqrt(shape[1])
         words, scales, biases = random_affine(

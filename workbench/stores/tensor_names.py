@@ -28,7 +28,7 @@ class TensorGroups:
     """Tensors of a checkpoint by owner: prefixes of experts, names of n-gram tables and of resident tensors."""
 
     experts: dict[int, str] = field(default_factory=dict)
-    """Layer index to the prefix of its expert tensors, e.g. `model.layers.3.mlp.`; the MTP head's come behind the trunk's."""
+    """Layer index to the prefix of its expert tensors, e.g. `model.layers.3.mlp.`; the MTP head's layer follows the trunk's."""
     ngrams: dict[int, dict[tuple[str, int], str]] = field(default_factory=dict)
     """Layer index to (weight, scales or biases; shard) to name."""
     resident: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from workbench.stores.safetensors_file import TensorInfo
 
 Start = Literal["zeros", "ones", "decay", "integers", "uniform"]
 _ROUTER_GAIN = 2.0
-"""Spreads router logits enough that the weights of the chosen differ."""
+"""Factor of the router's weights: spreads its logits, so that the chosen experts' weights differ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ def _verify_folder(folder: Path) -> list[Verified]:
 def _verify_experts(store: ExpertStore, advance: Callable[[int], None]) -> Verified:
     store.verify(advance)
     shape = f"{len(store.layers)} layers x {store.num_experts} experts, {FAMILIES[store.header.family]}"
-    checksums = ", a CRC-32 a component" if store.has_checksums else ""
+    checksums = ", a CRC-32 per component" if store.has_checksums else ""
     return Verified(
         file=store.path.name,
         num_bytes=store.header.store_bytes,
@@ -71,6 +71,6 @@ def _verify_ngrams(store: PleStore, advance: Callable[[int], None]) -> Verified:
     return Verified(
         file=store.path.name,
         num_bytes=store.header.file_bytes,
-        holds=f"{store.num_rows} rows in {store.num_pages} pages: header, padding, SHA-256 of the pages, a CRC-32 a page",
+        holds=f"{store.num_rows} rows in {store.num_pages} pages: header, padding, SHA-256 of the pages, a CRC-32 per page",
         digest=store.digest,
     )

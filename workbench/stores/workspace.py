@@ -134,7 +134,7 @@ class Workspace:
     def write(self, plan: FilePlan, advance: Callable[[int], None]) -> bytes:
         """Writes a file, or the missing part of it, and returns the SHA-256 of its pieces.
 
-        Raises BadInput when what is there isn't what the journal says.
+        Raises BadInput when the bytes on disk differ from the journal's digest.
         """
         final = self.folder / plan.name
         path = final if final.exists() else self._part(plan.name)
@@ -192,7 +192,7 @@ class Workspace:
         part.rename(self.folder / name)
 
     def install(self, manifest: bytes) -> None:
-        """Makes the folder a store: all names on disk, then the manifest, then no journal."""
+        """Makes the folder a store: syncs its names, writes the manifest, then removes the journal."""
         sync_folder(self.folder)
         self.put(MANIFEST_NAME, manifest)
         sync_folder(self.folder)
@@ -207,7 +207,7 @@ class Workspace:
 
     def _close(self) -> None:
         if not os.fstat(self._journal).st_size:
-            # a full disk took nothing
+            # the disk was full before the first entry
             (self.folder / JOURNAL_NAME).unlink(missing_ok=True)
         os.close(self._journal)
 

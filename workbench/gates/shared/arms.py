@@ -42,7 +42,7 @@ def run_jobs(config: ComparisonConfig, folder: RunFolder, jobs: Sequence[Job], n
 
     Args:
         config: the gate's settings.
-        folder: the gate's run; its `artifacts/series.json` names each job's series folder as soon as that is finished.
+        folder: the gate's run; its `artifacts/series.json` names each job's series folder as soon as the job is finished.
         jobs: comparisons on disks.
         note: gets one line before and one after each job; by default it goes to stderr.
     """
@@ -67,7 +67,7 @@ def _outcome(cohorts: Sequence[CohortRecord]) -> str:
 
 
 def _finished_before(folder: RunFolder) -> dict[str, str]:
-    """Series folders of jobs, by `Job.words`, that the last run of this stage had finished; empty if that run itself finished."""
+    """Series folders, by `Job.words`, of jobs that this stage's latest other run finished; empty if that run itself finished."""
     about = folder.environment
     stage = about["tags"].get("stage")
     root = folder.path.parent.parent
@@ -80,7 +80,7 @@ def _finished_before(folder: RunFolder) -> dict[str, str]:
 
 
 def series_arms(job: Job, path: Path) -> pl.DataFrame:
-    """Every arm of a job's series at `path`, in `ARM_SCHEMA`, arms of cohorts that are not valid too."""
+    """Every arm of a job's series at `path`, in `ARM_SCHEMA`, arms of invalid cohorts included."""
     series = RunFolder(path)
     rows = [row for cohort in read_cohorts(series) for row in _cohort_rows(series, cohort)]
     shared = {"disk": disk_words(job.disk), "comparison": job.comparison.name}

@@ -1,6 +1,6 @@
 """Clauses, limits and conditions of the gates that compare decode runs on several disks. Pure: tables in, criteria out.
 
-A clause that rests on an emulated disk carries the disk's name behind an @.
+The code of a clause on an emulated disk ends in an @ and the disk's name.
 """
 
 import math
@@ -15,7 +15,7 @@ from workbench.gates.shared.verdicts import Estimated, clause
 from workbench.schema import Criterion
 
 _PROFILE_WORDS = {
-    "mini": "profile mini: records a hundredth of the full size, computed on by a model of 8 layers",
+    "mini": "profile mini: records of a hundredth of the full size, a model of 8 layers",
     "slice": "profile slice: true records, random weights and routes, few layers",
 }
 
@@ -31,7 +31,7 @@ def identity_clause(code: str, identity: pl.DataFrame, arms: pl.DataFrame) -> Cr
     differing = identity.filter(~pl.col("identical")).height
     cohorts = arms.filter("differs").select("disk", "comparison", "cohort").n_unique() if arms.height else 0
     statement = f"runs and cohorts whose digests differ, of {identity.height} runs under other orders, faults and settings"
-    # one run that differs is one too many
+    # a single run that differs fails the clause
     return clause(code, statement, Interval.exact(differing + cohorts), "<=", 0.0)
 
 
@@ -55,7 +55,7 @@ def disk_conditions(config: ComparisonConfig) -> list[str]:
     if not config.envelopes:
         conditions.append(
             "each disk is slowed by the ratio of Flash-Next's record size to mini's; n-gram pages are slowed by the same "
-            "ratio although they are not smaller, so waits for them are too long"
+            "ratio although they are not smaller, so waits for pages are too long"
         )
     return conditions
 
@@ -76,7 +76,7 @@ def outcome_by_disk(criteria: Sequence[Criterion]) -> list[Mapping[str, str]]:
 
 
 def spans(criteria: Sequence[Criterion]) -> dict[str, str]:
-    """By clause code without its disk: the clause's value, over several disks `least to greatest`."""
+    """By clause code without its disk: the clause's value, for several disks as `least to greatest`."""
     values: dict[str, list[float]] = {}
     for each in criteria:
         values.setdefault(each.code.partition("@")[0], []).append(each.value)

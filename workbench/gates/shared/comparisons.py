@@ -1,4 +1,4 @@
-"""Comparisons of decode runs and the configurations of their arms: one setting differs, all others are the gate's."""
+"""Comparisons of decode runs and the configurations of their arms: they differ in one setting of the gate's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Comparison:
     control: Any
     candidate: Any
     decides: bool = True
-    """A clause turns on the comparison; else the comparison is only shown."""
+    """Whether a clause depends on the comparison; if not, the comparison is only shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Job:
 
 
 def jobs(config: ComparisonConfig, every: Sequence[Comparison]) -> list[Job]:
-    """The jobs that the settings ask for, of a gate's comparisons: those that decide on every disk, then others on the first.
+    """Jobs of the comparisons that the settings name: deciding comparisons on every disk, then shown ones on the first disk.
 
     Raises BadInput on a name in `compare` that is not among the comparisons.
     """
@@ -99,7 +99,7 @@ def abba_config(config: ComparisonConfig, job: Job) -> AbbaConfig:
 
 
 def _text(value: Any) -> str:
-    """A value as a setting on the command line."""
+    """A value as text for `--set` on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -109,7 +109,7 @@ def prepare_store(config: ComparisonConfig) -> None:
 
 
 def comparison_inputs(config: ComparisonConfig, other_stores: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Digests by name of what a gate reads: its store's manifest, the envelopes of its disks.
+    """Digests by name of a gate's inputs: its store's manifest, the envelopes of its disks.
 
     Args:
         config: the gate's settings.

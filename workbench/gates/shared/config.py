@@ -17,9 +17,9 @@ class ComparisonConfig(GateConfig):
     """Settings of decode runs that are compared, and of the runs that check identity."""
 
     envelopes: tuple[str, ...] = ()
-    """Disks to emulate; empty: this disk at its own speed, for mini all of data/envelopes.
+    """Disks to emulate; empty: this disk at its own speed, but for mini every disk of data/envelopes.
 
-    For mini these disks are slowed in proportion to its records: at their own speed compute would hide every read.
+    For mini each disk is slowed by the ratio of Flash-Next's record size to mini's: otherwise compute would hide every read.
     """
     compare: tuple[str, ...] = ()
     """Comparisons to run, e.g. waves; empty: all. A clause whose comparison was left out stays open."""
@@ -34,13 +34,13 @@ class ComparisonConfig(GateConfig):
     cohorts: int = Field(default=4, ge=1)
     """Valid cohorts of a comparison that decides; fewer than 4 decide nothing."""
     max_cohorts: int = Field(default=6, ge=1)
-    """Most cohorts tried, the rejected ones counted."""
+    """Most cohorts tried, rejected cohorts included."""
     shown_cohorts: int = Field(default=1, ge=0)
     """Cohorts of a comparison that decides nothing and is only shown; 0 leaves these comparisons out."""
     orders: int = Field(default=20, ge=0)
-    """Random completion orders that must leave the digests as they are."""
+    """Runs with random completion orders; none may change a digest."""
     faults: int = Field(default=20, ge=0)
-    """Positions at which a single read fails, hangs or is late, and the digests must stay."""
+    """Runs in which one read fails, hangs or is late; none may change a digest."""
     min_cohorts: int = 4
     """Fewest valid cohorts behind a comparison's interval."""
     min_orders: int = 20

@@ -1,6 +1,6 @@
 """Identity runs: digests must be the same under settings that only move bytes, completion orders and faults.
 
-Runs are short, on a modelled disk and a virtual clock: only their digests count, so nothing is timed and nothing waits.
+Runs are short, on a modelled disk and a virtual clock: only digests are compared, no time is measured, no wait takes real time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ IDENTITY_SCHEMA: dict[str, Any] = {
     "kind": pl.String,
     "case": pl.String,
     "identical": pl.Boolean,
-    # why the run failed; empty: it did not
+    # why the run failed; empty: the run ended well
     "error": pl.String,
 }
-"""Columns of the table of identity runs: one row a run."""
+"""Columns of the table of identity runs: one row per run."""
 _TOKENS = 2
 _BLOCK, _TILE = 2, LONGEST_BLOCK + 1
-"""Prompt tokens: a prompt that runs as decode does, and the shortest one that is prefilled in a mode."""
+"""Prompt lengths, tokens: of a prompt that runs like decode, and of the shortest one that runs as a prefill tile."""
 _DISK = "m4-pro-512gb"
 _MOST_DELAY_NS = 3 * NS_PER_MS
 WAVE_WIDTHS: tuple[Any, ...] = ("barrier", 1, 2, 4, "all")

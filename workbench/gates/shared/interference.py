@@ -13,21 +13,21 @@ from workbench.units import GB
 
 RATE_SCHEMA: dict[str, Any] = {
     "round": pl.Int32,
-    # steps of an expert's multiplication a second, and bytes of records a second
+    # products with an expert's matrix per second, and bytes of records per second
     "steps_alone_per_s": pl.Float64,
     "steps_beside_per_s": pl.Float64,
     "read_alone_gbps": pl.Float64,
     "read_beside_gbps": pl.Float64,
     "kept": pl.Float64,
 }
-"""Columns of the table of rates: one row a round."""
+"""Columns of the table of rates: one row per round."""
 
 
 def measure_rates(profile: str, *, rounds: int, seconds: float, seed: int) -> pl.DataFrame:
     """Rates alone and at once, in `RATE_SCHEMA`; reads are records of the profile's store, at a run's queue depth.
 
     Args:
-        profile: whose store is read.
+        profile: the profile whose store is read.
         rounds: repeats.
         seconds: length of each measurement.
         seed: chooses the records.
@@ -54,5 +54,5 @@ def measure_rates(profile: str, *, rounds: int, seconds: float, seed: int) -> pl
 
 
 def kept_overlap(steps_alone: float, steps_beside: float, read_alone: float, read_beside: float) -> float:
-    """Sum of both rates at once, each / its rate alone, less 1. 1: neither slows the other; 0: no gain over taking turns."""
+    """Steps (beside / alone) + reads (beside / alone) - 1. 1: neither slows the other; 0: running both at once gains nothing."""
     return steps_beside / steps_alone + read_beside / read_alone - 1 if steps_alone else 0.0

@@ -34,7 +34,7 @@ def cohorts_of(arms: pl.DataFrame, disk: str, comparison: str, most: int) -> lis
 
 
 def interval(values: Sequence[float], least: int) -> Interval:
-    """Mean of `values` with its t-interval; no interval of fewer than `least` values, nothing at all where one is NaN."""
+    """Mean of `values` with its t-interval; NaN ends for fewer than `least` values, all NaN if a value is NaN."""
     if not values or any(math.isnan(value) for value in values):
         return Interval()
     found = estimate(values, FINAL_CONFIDENCE)

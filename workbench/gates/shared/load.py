@@ -52,7 +52,7 @@ class Load:
     def _mlx(self) -> None:
         import mlx.core as mx
 
-        # a stream belongs to the thread that made it
+        # only the thread that made an MLX stream can use it
         with mx.stream(mx.new_stream(mx.default_device())):
             weights = mx.quantize(mx.random.normal((_NARROW, _WIDE)), _GROUP, _BITS)
             hidden = mx.random.normal((1, _WIDE))

@@ -26,7 +26,7 @@ class Showcase:
     """Tables and metrics of the shown runs."""
 
     bounds: list[dict[str, Any]]
-    """One row a disk: times, waits, bytes and bounds of its run."""
+    """One row per disk: times, waits, bytes and bounds of its run."""
     metrics: Mapping[str, float]
     """Metrics of the first run."""
     waits: list[dict[str, Any]]
@@ -67,7 +67,7 @@ def too_slow(disk: str, tags: Mapping[str, str]) -> str:
     overdue = float(tags.get("overdue_share", 0))
     if overdue <= _MOST_OVERDUE:
         return ""
-    return f"{disk_words(disk)} is emulated too slowly: {overdue:.0%} of its reads took longer here than there"
+    return f"{disk_words(disk)} is emulated too slowly: {overdue:.0%} of its reads took longer here than on that disk"
 
 
 def _row(disk: str, run: RunFolder) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _comparison_row(arms: pl.DataFrame, job: Job, config: ComparisonConfig) -> d
     row = {
         "disk": disk,
         "comparison": compared.name,
-        "B over A": f"{_words(job, compared.candidate)} over {str(compared.control).lower()}",
+        "B / A": f"{_words(job, compared.candidate)} / {str(compared.control).lower()}",
         "cohorts": f"{len(cohorts)} of {own['cohort'].n_unique()}",
         "rejected for": ", ".join(sorted({code for codes in own["codes"] for code in codes.split(", ") if code})),
         "tokens_per_s_ratio": speedup.value,
@@ -73,7 +73,7 @@ def arm_table(means: pl.DataFrame) -> list[dict[str, Any]]:
     sides = {arm: means.filter(arm=arm) for arm in "AB"}
     rows = []
     for control, candidate in zip(sides["A"].iter_rows(named=True), sides["B"].iter_rows(named=True), strict=True):
-        row = {"disk": control["disk"], "comparison": control["comparison"], "from cohorts that count": control["some"]}
+        row = {"disk": control["disk"], "comparison": control["comparison"], "from valid cohorts": control["some"]}
         for measure, name in _SIDE_BY_SIDE.items():
             row |= {f"{name}, A": control[measure], f"{name}, B": candidate[measure]}
         rows.append(row)
@@ -102,7 +102,7 @@ def identity_table(identity: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def arm_figures(means: pl.DataFrame, config: ComparisonConfig) -> dict[str, Any]:
-    """Figures of `arm_means` by name: waits on every disk, and a token's time in parts on the first disk."""
+    """Figures of `arm_means` by name: waits on every disk, and the parts of a token's time on the first disk."""
     # matplotlib takes a while to import: only a run that draws pays for it
     from workbench.plots import overlap as plots
 
