@@ -14,6 +14,7 @@ from tokenizers.models import WordLevel
 from workbench.geometry import Geometry
 from workbench.stores.build import BuildSettings, StoreBuilder
 from workbench.stores.slicing import SliceSource
+from workbench.stores.trunk import mtp_tensors, trunk_tensors
 from workbench.units import MIB
 
 _TINY = {
@@ -164,9 +165,7 @@ def make_checkpoint(tmp_path, tiny_config):
             values["quantization"] = QUANTIZATION
         geometry = Geometry.from_config(values)
         experts, narrow, wide = geometry.num_experts, geometry.moe_intermediate_size, geometry.hidden_size
-        tensors = {"model.embed_tokens.weight": _weights(rng, geometry.vocab_size, wide)}
-        tensors["model.layers.0.linear_attn.A_log"] = mx.array(rng.standard_normal(3).astype(np.float32))
-        tensors["mtp.fc_hidden.weight"] = _weights(rng, wide, wide)
+        tensors = {name: _resident(rng, tensor) for name, tensor in (trunk_tensors(geometry) | mtp_tensors(geometry)).items()}
         prefixes = [f"model.layers.{layer}.mlp." for layer in range(geometry.num_hidden_layers)] + ["mtp.layers.0.mlp."]
         for prefix in prefixes:
             shapes = (experts, narrow, wide), (experts, narrow, wide), (experts, wide, narrow)
@@ -184,6 +183,13 @@ def make_checkpoint(tmp_path, tiny_config):
         return _save(tmp_path / name, values, {rename(name): tensor for name, tensor in tensors.items()}, shards)
 
     return make
+
+
+def _resident(rng, tensor):
+    if tensor.integers:
+        return mx.array(np.array(tensor.integers, np.int64))
+    values = _weights(rng, *tensor.info.shape)
+    return values.astype(mx.float32) if tensor.info.dtype == "F32" else values
 
 
 def _save(folder, config, tensors, shards):

@@ -145,8 +145,8 @@ def remove_tensor(folder, name):
 
 BROKEN = {
     "layer": (lambda f: edit_config(f, num_hidden_layers=4, layer_types=None), "no expert tensors of layer 3|config.json"),
-    "experts": (lambda f: edit_config(f, num_experts=6), "not U32 .6, 64, 16."),
-    "rows": (lambda f: edit_config(f, ngram_vocab_size_base=300), "n-gram table of layer 1"),
+    "experts": (lambda f: edit_config(f, num_experts=6), "mlp.gate.weight is BF16 .5, 128., not BF16 .6, 128."),
+    "rows": (lambda f: edit_config(f, ngram_vocab_size_base=300), "ngram_heads_offsets holds other integers"),
     "table": (
         lambda f: remove_tensor(f, "model.layers.1.ple.ple_embedding.ngram_embedding.weight"),
         "no n-gram table of layer 1",

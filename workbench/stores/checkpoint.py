@@ -49,6 +49,7 @@ class Checkpoint:
             self._add_names(file)
         self._groups = group_names(list(self._where), self.geometry.num_hidden_layers)
         self._settle_codec(codec)
+        self._settle_mtp()
         self._check_layers()
 
     def _add_names(self, file: SafetensorsFile) -> None:
@@ -67,6 +68,16 @@ class Checkpoint:
             raise BadInput(f"{self.folder}: quantised other than by MLX affine; use a bf16 or MLX affine checkpoint")
         elif codec not in (None, self.geometry.codec):
             raise BadInput(f"{self.folder}: already quantised with {self.geometry.codec}; leave bits and group size out")
+
+    def _settle_mtp(self) -> None:
+        """Conversions often drop the MTP head that their config still names: the store's geometry has none then."""
+        has_experts = self.geometry.num_hidden_layers in self._groups.experts
+        has_others = any(name.startswith("mtp.") for name in self._groups.resident)
+        if self.geometry.mtp_num_hidden_layers and not has_experts and not has_others:
+            self.geometry = replace(self.geometry, mtp_num_hidden_layers=0)
+        elif self.geometry.mtp_num_hidden_layers and not (has_experts and has_others):
+            lacks = "other tensors" if has_experts else "experts"
+            raise BadInput(f"{self.folder}: the MTP head lacks its {lacks}: is a shard missing?")
 
     def _check_layers(self) -> None:
         geometry = self.geometry
@@ -105,7 +116,7 @@ class Checkpoint:
         if not (config.get("quantization") or config.get("quantization_config")):
             codec = self.geometry.codec
             config["quantization"] = {"bits": codec.bits, "group_size": codec.group_size, "mode": "affine"}
-        if len(self.expert_layers) == self.geometry.num_hidden_layers and self.geometry.mtp_num_hidden_layers:
+        if not self.geometry.mtp_num_hidden_layers:
             config.get("text_config", config)["mtp_num_hidden_layers"] = 0
         return config
 

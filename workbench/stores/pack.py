@@ -4,6 +4,7 @@ from pathlib import Path
 
 from workbench.geometry import Codec
 from workbench.progress import progress
+from workbench.stores.account import check_account
 from workbench.stores.build import BuildSettings, StoreBuilder
 from workbench.stores.checkpoint import TOKENIZER_NAMES, Checkpoint
 from workbench.stores.manifest import StoreManifest
@@ -20,6 +21,7 @@ def pack(checkpoint: Path, out: Path, *, settings: BuildSettings = BuildSettings
         codec: codec for experts that are not quantised yet.
     """
     with Checkpoint(checkpoint, codec=codec) as source:
+        check_account(source)
         if (tokenizer := source.folder / TOKENIZER_NAMES[0]).is_file():
             check_token_ids(tokenizer, source.geometry.vocab_size)
         with progress("hash source", source.num_bytes) as advance:

@@ -1,4 +1,4 @@
-"""Names, shapes and starting values of every resident tensor of a Qwen4Exp text model (without the MTP head).
+"""Names, shapes and starting values of every resident tensor of a Qwen4Exp text model.
 
 The values keep activations finite and of order one at any depth; they are random otherwise.
 """
@@ -29,7 +29,7 @@ class TrunkTensor:
 
 
 def trunk_tensors(geometry: Geometry) -> dict[str, TrunkTensor]:
-    """All resident tensors by their transformers name."""
+    """All resident tensors but the MTP head's, by their transformers name."""
     tensors = {
         "lm_head.weight": _linear(geometry.vocab_size, geometry.hidden_size),
         "model.embed_tokens.weight": _uniform((geometry.vocab_size, geometry.hidden_size), 1.0),
@@ -44,6 +44,22 @@ def trunk_tensors(geometry: Geometry) -> dict[str, TrunkTensor]:
         if layer in geometry.ple_layers:
             tensors |= _ple(geometry, prefix + "ple.", geometry.ple_layers.index(layer))
     return tensors
+
+
+def mtp_tensors(geometry: Geometry) -> dict[str, TrunkTensor]:
+    """The resident tensors of the MTP head, by the names that conversions give them."""
+    wide, layer = geometry.hc_count * geometry.hidden_size, "mtp.layers.0."
+    return {
+        "mtp.fc_embedding.weight": _linear(geometry.hidden_size, geometry.hidden_size),
+        "mtp.fc_hidden.weight": _linear(geometry.hidden_size, geometry.hidden_size),
+        **_hyper_connection(geometry, "mtp.hyper_connection_mixer.", injects=False),
+        **_hyper_connection(geometry, layer + "attn_hyper_connection."),
+        **_hyper_connection(geometry, layer + "mlp_hyper_connection."),
+        **_qsa(geometry, layer),
+        **_mlp(geometry, layer + "mlp."),
+        "mtp.pre_fc_norm_embedding.weight": _vector(geometry.hidden_size),
+        "mtp.pre_fc_norm_hidden.weight": _vector(wide),
+    }
 
 
 def _uniform(shape: tuple[int, ...], std: float) -> TrunkTensor:
