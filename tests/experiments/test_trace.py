@@ -5,6 +5,7 @@ from workbench.config import ConfigError
 from workbench.errors import BadInput
 from workbench.experiments import trace
 from workbench.experiments.routes import ROUTES_NAME
+from workbench.experiments.text import load_tokenizer
 from workbench.experiments.trace import TraceConfig, choose_prompts, record_trace
 from workbench.schema import Evidence, Status, list_runs, read_routes
 
@@ -85,3 +86,17 @@ def test_a_prompt_can_be_cut(mini_store, tmp_path):
     folder = record_trace(TraceConfig(requests=1, tokens=2, prompt_tokens=5), root=tmp_path)
     frame, _ = read_routes(folder.artifacts / ROUTES_NAME)
     assert frame.filter(layer=0).group_by("phase").len().sort("phase").rows() == [("decode", 2), ("prefill", 5)]
+
+
+def test_a_prompt_of_ones_own_is_traced(mini_store, tmp_path, monkeypatch, command_line):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path / "runs"))
+    path = tmp_path / "prompt.txt"
+    path.write_text("def main():\n    naïve = 1\n")
+    assert command_line(["trace", "--prompt-file", str(path), "--tokens", "2"]) == 0
+    [folder] = list_runs(tmp_path / "runs")
+    frame, _ = read_routes(folder.artifacts / ROUTES_NAME)
+    assert frame["family"].unique().to_list() == ["own"]
+    ids = frame.filter(layer=0, phase="prefill").sort("position")["token_id"].to_list()
+    assert load_tokenizer("mini").decode(ids) == path.read_text()
+    with pytest.raises(BadInput, match="requests: 40 asked, 1 texts given"):
+        choose_prompts(TraceConfig(texts=("a",)))

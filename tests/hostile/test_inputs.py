@@ -18,6 +18,7 @@ from workbench.schema.parquet import read_parquet
 FILES = {
     "generate --bandwidth-gbps 1 --prompt-file {file}",
     "generate --bandwidth-gbps 1 --turns {file}",
+    "trace --tokens 1 --prompt-file {file}",
     "generate --bandwidth-gbps 1 --prompt a --config {file}",
     "generate --bandwidth-gbps 1 --prompt a --set runtime.policy={file}:Class",
     "generate --bandwidth-gbps 1 --prompt a --set runtime.envelope={file}.json",

@@ -173,6 +173,7 @@ def trace(
     tokens: int = 128,
     split: str = "held_out",
     families: tuple[str, ...] = (),
+    prompt_file: Path | None = None,
     profile: str = "mini",
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     out: OutputFolder | None = None,
@@ -192,6 +193,8 @@ def trace(
         held_out, train or all.
     families
         Prompt families; default: all.
+    prompt_file
+        File that holds a prompt of your own, decoded as the only request.
     profile
         mini, slice or flash-next.
     settings
@@ -204,7 +207,8 @@ def trace(
     from workbench.experiments.routes import ROUTES_NAME
     from workbench.experiments.trace import TraceConfig, record_trace
 
-    given = {"requests": requests, "tokens": tokens, "split": split, "families": families, "profile": profile}
+    given: dict[str, Any] = {"tokens": tokens, "split": split, "families": families, "profile": profile}
+    given |= {"requests": requests} if prompt_file is None else {"requests": 1, "texts": [read_text(prompt_file)]}
     folder = record_trace(TraceConfig.build(given, settings), root=out)
     routes = folder.artifacts / ROUTES_NAME
     result = folder.result

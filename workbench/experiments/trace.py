@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
 import polars as pl
 from pydantic import Field
@@ -42,6 +43,8 @@ class TraceConfig(Config):
     """held_out, train, or all prompts."""
     families: tuple[str, ...] = ()
     """Prompt families; default: all families of the split."""
+    texts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Prompts of your own, one request each, in place of bundled ones; their number is `requests`, their family `own`."""
     tile: int = Field(PREFILL_TILE, ge=1)
     """Prompt tokens per prefill pass."""
     prompt_tokens: int | None = Field(None, ge=1)
@@ -136,8 +139,21 @@ def _decode(
     return generate(session, ids, config.tokens, Sampler(sampling))
 
 
+def _own_prompts(config: TraceConfig) -> list[Prompt]:
+    if len(config.texts) != config.requests:
+        raise BadInput(f"requests: {config.requests} asked, {len(config.texts)} texts given: one request for each text")
+    unknown: dict[str, Any] = dict.fromkeys(("source", "version", "licence", "path"), "given")
+    split = "train" if config.split == "train" else "held_out"
+    return [
+        Prompt(id=f"own-{number:02d}", family="own", split=split, num_tokens=0, trained_on=None, text=text, **unknown)
+        for number, text in enumerate(config.texts)
+    ]
+
+
 def choose_prompts(config: TraceConfig) -> list[Prompt]:
     """`config.requests` prompts, taken from the families in turn. Raises BadInput when there are too few prompts."""
+    if config.texts:
+        return _own_prompts(config)
     split = None if config.split == "all" else config.split
     prompts = load_prompts(data_folder() / "prompts", split=split)
     families = config.families or tuple(dict.fromkeys(prompt.family for prompt in prompts))
