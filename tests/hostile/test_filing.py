@@ -1,5 +1,6 @@
 """MLflow's store survives what runs survive: filing that is killed, doubled, locked, damaged or without a server."""
 
+import contextlib
 import fcntl
 import functools
 import json
@@ -10,33 +11,19 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from tests.tracking.test_tracking import content, make_run
 from workbench.cli.track import file_results
-from workbench.errors import BadInput, UnmetPrerequisite
-from workbench.tracking import Store, locks, rebuild, track
+from workbench.errors import UnmetPrerequisite
+from workbench.schema import list_runs
+from workbench.schema.results import damaged_runs
+from workbench.tracking import Store, locks, store, track
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-TRACK = "from pathlib import Path; from workbench.tracking import track; track(Path({root!r}))"
-DIES_MAKING_THE_DATABASE = """
-import os, signal, sqlite3
-from alembic.runtime import migration
-done = migration.HeadMaintainer.update_to_step
-def update(self, step):
-    done(self, step)
-    if len(steps := globals().setdefault("steps", [])) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    steps.append(step)
-migration.HeadMaintainer.update_to_step = update
-"""
-DIES_FILING = """
-import os, signal
-from mlflow import MlflowClient
-MlflowClient.set_terminated = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @pytest.fixture
@@ -51,26 +38,17 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def start(code):
-    return subprocess.Popen([sys.executable, "-c", code], env=os.environ, stderr=subprocess.PIPE, text=True)
-
-
 def statuses(root):
     with sqlite3.connect(root / "mlflow" / "mlflow.db") as store:
         return store.execute("select status from runs where lifecycle_stage = 'active'").fetchall()
 
 
 def test_killed_processes_and_three_at_once_leave_each_run_filed_once(root):
-    filing = TRACK.format(root=str(root))
-    for deadly in (DIES_MAKING_THE_DATABASE, DIES_FILING):
-        killed = start(deadly + filing)
-        killed.communicate()
-        assert killed.returncode == -signal.SIGKILL
-    assert statuses(root) == [("RUNNING",)]
-    together = [start(filing) for _ in range(3)]
-    said = [process.communicate()[1] for process in together]
-    assert [process.returncode for process in together] == [0, 0, 0], said
-    assert sum("0 duplicate runs deleted, 1 half-filed runs are filed again" in each for each in said) == 1
+    command = [sys.executable, "-m", "tests.hostile.filing_processes", str(root)]
+    environment = os.environ | store.QUIET | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stdout) == [-signal.SIGKILL] * 3 + [0] * 3, ended.stderr
+    assert "deleted 1 half-filed and 0 duplicate runs" in ended.stderr
     assert statuses(root) == [("FINISHED",)] * 2
     assert len(content(root)) == 2
     assert track(root) == []
@@ -150,7 +128,7 @@ def test_runs_that_were_filed_twice_are_deleted(root, capsys):
                 store.execute(f"insert into {table} (run_uuid, key, value) select run_uuid || 'x', key, value from {table}")
     assert len(statuses(root)) == 4
     assert track(root) == []
-    assert "2 duplicate runs deleted, 0 half-filed" in capsys.readouterr().err
+    assert "deleted 0 half-filed and 2 duplicate runs" in capsys.readouterr().err
     assert len(statuses(root)) == 2
     assert content(root).keys() == expected.keys()
     assert children(root) == {place: run["tags"].get("mlflow.parentRunId") for place, run in expected.items()}
@@ -161,7 +139,7 @@ def test_a_half_filed_run_whose_folder_is_gone_is_deleted(root, capsys):
     client = Store(root).client
     client.create_run("0", tags={"folder": "generate/gone", "result_digest": "x"})
     assert track(root) == []
-    assert "1 duplicate runs deleted" in capsys.readouterr().err
+    assert "deleted 1 half-filed and 0 duplicate runs" in capsys.readouterr().err
     assert ("RUNNING",) not in statuses(root)
 
 
@@ -269,11 +247,10 @@ def test_one_process_files_at_a_time(root, monkeypatch):
         with pytest.raises(UnmetPrerequisite, match=r"filing\.lock is locked"):
             track(root)
     monkeypatch.setattr(locks, "_PATIENCE_S", 60)
-    waits = start(
-        f"from pathlib import Path\nfrom workbench.tracking import locks\nwith locks.filing(Path({str(root)!r})): input()"
-    )
-    waits.kill()
-    waits.communicate()
+    holds = f"from pathlib import Path\nfrom workbench.tracking import locks\nwith locks.filing(Path({str(root)!r})):"
+    with subprocess.Popen([sys.executable, "-c", f"{holds} print('held', flush=True), input()"], stdin=-1, stdout=-1) as other:
+        assert other.stdout.readline() == b"held\n"
+        other.kill()
     with locks.filing(root):
         pass
 
@@ -295,18 +272,157 @@ def test_no_rebuild_while_the_pages_are_open(root, end):
         locks.show(root)
 
 
-def test_a_server_that_does_not_answer_is_given_up(root, end, monkeypatch, capsys):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server_that(answers):
+    """Address of a server that passes each connection to `answers`; its connections stay open until the end."""
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as connections:
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = connections.enter_context(server.accept()[0])
+                    threading.Thread(target=answers, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        # close() alone would leave accept() waiting
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def nothing(_connection):
+    """Never answers."""
+
+
+def a_byte_at_a_time(connection):
+    """Begins an answer that never ends; each byte comes in time."""
+    with contextlib.suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.1)
+
+
+def an_error(connection):
+    """Answers as a server that is none of MLflow's."""
+    connection.recv(1 << 16)
+    connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("answers", [nothing, a_byte_at_a_time])
+def test_a_server_that_does_not_answer_is_given_up(answers, root, end, monkeypatch, capsys):
+    monkeypatch.setattr(store, "_ANSWER_S", 1)
+    with server_that(answers) as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        with pytest.raises(BadInput, match=address):
-            track(root)
-    ended = end("track")
-    assert ended.status == 3
-    assert f"no server at {address}" in ended.err
+        ended = end("track")
+        ended.check()
+        assert ended.status == 3
+        assert f"{address} has not answered in 1 s" in ended.err
+        file_results(root)
+        assert "`workbench track` files it later" in capsys.readouterr().err
+
+
+def test_a_server_of_another_kind_is_told_apart(root, end, monkeypatch):
+    with server_that(an_error) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        ended = end("track")
+    ended.check()
+    assert ended.status == 2
+    assert "error code 404" in ended.err
+    assert "rebuild" not in ended.err
+
+
+@pytest.mark.parametrize("scheme", ["http", "postgresql", "mysql+pymysql"])
+def test_an_address_where_nothing_listens_is_told_at_once(scheme, root, end, monkeypatch, capsys):
+    address = f"{scheme}://127.0.0.1:{closed_port()}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    for command in ("track", "track rebuild"):
+        ended = end(command)
+        ended.check()
+        assert ended.status == 3
+        assert f"no server at {address}" in ended.err
     file_results(root)
     assert "not filed in MLflow; `workbench track` files it later (no server at" in capsys.readouterr().err
-    with pytest.raises(UnmetPrerequisite):
-        rebuild(root)
+
+
+def test_a_proxy_is_asked_for_addresses_behind_it(root, end, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://unknown.invalid:{closed_port()}")
+    with server_that(an_error) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        ended = end("track")
+    assert ended.status == 2
+    assert "error code 404" in ended.err
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////proc/none.db", "sqlite:///{root}/text.db", "postgresql://127.0.0.1:{port}/x"])
+def test_a_database_by_its_address_is_told_in_one_line(uri, root, end, monkeypatch):
+    (root / "text.db").write_bytes(b"no database" * 1000)
+    with server_that(nothing) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(root=root, port=address.rpartition(":")[2]))
+        ended = end("track")
+    ended.check()
+    assert ended.status == 2
+    assert "mend this and try again" in ended.err
+
+
+@pytest.mark.parametrize("uri", ["http://h:99999", "http://h:0", "http://[::1", "http://", "https://h:x", "mlruns", "ftp://h/x"])
+def test_an_address_that_is_none_is_refused_before_the_run(uri, root, end, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    ended = end("track")
+    assert (ended.status, "MLFLOW_TRACKING_URI is no address" in ended.err) == (2, True)
+
+
+def test_a_server_keeps_runs_that_another_machine_is_filing(root, monkeypatch, capsys):
+    """Two roots of results on one server: a database by its address stands for the server."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/shared.db")
+    # MLflow keeps the artifacts of such a database in the folder it is started in
+    monkeypatch.chdir(root)
+    client = Store(root).client
+    [own] = [folder.path.relative_to(root).as_posix() for folder in list_runs(root)]
+    theirs = client.create_run("0", tags={"folder": "generate/theirs", "result_digest": "x"}).info.run_id
+    ours = client.create_run("0", tags={"folder": own, "result_digest": "x"}).info.run_id
+    assert len(track(root)) == 2
+    assert "deleted 1 half-filed and 0 duplicate runs" in capsys.readouterr().err
+    assert client.get_run(theirs).info.lifecycle_stage == "active"
+    assert client.get_run(ours).info.lifecycle_stage == "deleted"
+
+
+def change_result(folder, **values):
+    path = folder.path / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_run_that_mlflow_refuses_blocks_no_other(root, capsys):
+    refused = make_run(root)
+    change_result(refused, metrics={"a\nb": 1.0})
+    for _ in range(2):
+        track(root)
+        assert f"generate/{refused.path.name} is not filed: MLflow refuses it: " in capsys.readouterr().err
+        assert len(content(root)) == 2
+        assert statuses(root) == [("FINISHED",)] * 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"tables": {name: [{"x": 1}]}} for name in ("../x", "/x", "", "n" * 300)]
+    + [{name: value} for name in ("started_unix_s", "duration_s") for value in (1e17, -1e17, "nan")],
+    ids=lambda values: str(values)[:30],
+)
+def test_a_result_that_can_not_be_filed_is_a_damaged_one(values, tmp_path):
+    folder = make_run(tmp_path)
+    change_result(folder, **values)
+    [(path, reason)] = damaged_runs(tmp_path)
+    assert path == folder.path
+    assert next(iter(values)) in reason
+
+
+def test_an_interrupted_rebuild_leaves_nothing(root):
+    # a rebuild was killed while it deleted the old store
+    (root / "mlflow.old" / "artifacts").mkdir(parents=True)
+    assert len(track(root)) == 2
+    assert not (root / "mlflow.old").exists()

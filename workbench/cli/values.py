@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args
+from urllib.parse import urlsplit
 
 from cyclopts import Parameter, Token, convert
 from cyclopts.validators import Number
@@ -51,17 +52,27 @@ def check_variables() -> None:
     if (tracking := os.environ.get("WORKBENCH_TRACKING", "")) not in ("", "on", "off"):
         raise BadInput(f"WORKBENCH_TRACKING is on or off, not {shortened(repr(tracking))}")
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    scheme, colon, _ = store.partition(":")
-    is_folder = not colon and "/" in store
-    if store and not (
-        store.isprintable() and (is_folder or store == "databricks" or (colon and scheme.partition("+")[0] in _STORES))
-    ):
+    if store and not (store.isprintable() and _is_store(store)):
         raise BadInput(f"MLFLOW_TRACKING_URI is no address of a store, e.g. http://127.0.0.1:5000: {shortened(repr(store))}")
     if os.environ.get("WORKBENCH_ARM"):
         # imported for arms alone, since it costs time
         from workbench.schema.results import arm_tags
 
         arm_tags()
+
+
+def _is_store(address: str) -> bool:
+    """True for the address of a store of MLflow: a server, a database, a folder, or Databricks by its name alone."""
+    scheme, colon, _ = address.partition(":")
+    if not colon:
+        return "/" in address or address == "databricks"
+    if scheme not in ("http", "https"):
+        return scheme.partition("+")[0] in _STORES
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _is_text(word: str) -> bool:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from workbench.config import Config, read_toml
 from workbench.errors import BadInput
@@ -51,6 +51,12 @@ def arm_tags() -> dict[str, str] | None:
         return TypeAdapter(dict[str, str]).validate_json(text)
     except ValidationError:
         raise BadInput(f"{ARM_VARIABLE} is for arms of comparisons, which it gives tags: unset it") from None
+
+
+Seconds = Annotated[float, Field(gt=-253402300800, lt=253402300800, allow_inf_nan=False)]
+"""A time of which dates (up to the year 9999) and whole milliseconds can be made."""
+TableName = Annotated[str, Field(pattern=r"\A[^/\x00]{1,60}\z")]
+"""A name that a file can have: filing in MLflow writes each table to a file of its name."""
 
 
 class Evidence(StrEnum):
@@ -94,9 +100,9 @@ class Result(Config):
     """physical, emulated, simulated or trace."""
     profile: str
     """mini, slice or flash-next."""
-    started_unix_s: float
+    started_unix_s: Seconds
     """Wall-clock start, seconds since 1970."""
-    duration_s: float
+    duration_s: Seconds
     """Wall-clock seconds."""
     config_digest: str
     """SHA-256 of the configuration."""
@@ -108,7 +114,7 @@ class Result(Config):
     """Series with one value per token by name; names are those of the registry."""
     verdict: Verdict | None = None
     """Verdict of a gate or comparison."""
-    tables: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    tables: dict[TableName, list[dict[str, Any]]] = Field(default_factory=dict)
     """Small tables for people, rows as mappings."""
     error: str | None = None
     """Why the run did not finish, one line."""
@@ -164,7 +170,7 @@ class _Start(BaseModel):
     profile: str
     evidence: Evidence
     config_digest: str
-    started_unix_s: FiniteFloat
+    started_unix_s: Seconds
     tags: dict[str, str]
     command: list[str]
     commit: str

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import ConfigError, read_toml
+from workbench.errors import one_line, shortened
 from workbench.files import json_text
 from workbench.gates import GATES, find_gate
 from workbench.progress import progress, say
@@ -86,37 +87,48 @@ def _track(root: Path, store: Store) -> list[Filed]:
     with progress("filing runs in MLflow", len(waiting)) as advance:
         for place, folder in waiting:
             old = ids.get(place)
-            try:
-                filed.append(_file(store, place, folder, ids))
-            except ConfigError as error:
-                say(f"{place} is not filed: {error}")
-                continue
-            ids[place] = filed[-1].run_id
-            if old is not None:
-                _replace(store, old, place, ids)
+            if (new := _file_if_possible(store, place, folder, ids)) is not None:
+                filed.append(new)
+                ids[place] = new.run_id
+                if old is not None:
+                    _replace(store, old, place, ids)
             advance(1)
     return filed
 
 
-def _mend(store: Store, places: set[str]) -> dict[str, FiledRun]:
-    """Filed runs by place, one for each; deletes duplicates, and runs whose filing did not end and whose folder is gone.
+def _file_if_possible(store: Store, place: str, folder: RunFolder, ids: Mapping[str, str]) -> Filed | None:
+    """Files a folder. None, with one line that says why, for damaged settings or content that MLflow refuses.
 
-    Both are left by a process that was killed, or by processes that filed at the same time before there was a lock.
+    Folders after it are filed all the same. A refused folder's run is deleted, since its filing did not end.
     """
-    known: dict[str, FiledRun] = {}
-    duplicates = []
-    # whole ones come first
-    for run in sorted(store.filed_runs(), key=lambda run: run.digest is None):
-        if run.place in known or (run.digest is None and run.place not in places):
-            duplicates.append(run)
-        else:
-            known[run.place] = run
+    try:
+        return _file(store, place, folder, ids)
+    except ConfigError as error:
+        say(f"{place} is not filed: {error}")
+    except Exception as error:
+        if getattr(error, "error_code", None) != "INVALID_PARAMETER_VALUE":
+            raise
+        for run in [each for each in store.filed_runs() if each.place == place and each.digest is None]:
+            store.client.delete_run(run.run_id)
+        say(f"{place} is not filed: MLflow refuses it: {shortened(one_line(str(error)), 200)}")
+    return None
+
+
+def _mend(store: Store, places: set[str]) -> dict[str, FiledRun]:
+    """Whole filed runs by place, one for each; deletes duplicates, and runs whose filing did not end.
+
+    Both are left by a process that was killed, or by processes that filed at the same time before there was a lock. A server's
+    runs of other folders are left alone: another machine may be filing them.
+    """
+    runs = [run for run in store.filed_runs() if store.is_local or run.place in places]
+    known = {run.place: run for run in runs if run.digest is not None}
+    extra = [run for run in runs if run != known.get(run.place)]
     ids = {place: run.run_id for place, run in known.items()}
-    for run in duplicates:
+    for run in extra:
         _replace(store, run.run_id, run.place, ids)
-    unfinished = sum(run.digest is None for run in known.values())
-    if duplicates or unfinished:
-        say(f"mending MLflow's store: {len(duplicates)} duplicate runs deleted, {unfinished} half-filed runs are filed again")
+    if extra:
+        num_unfinished = sum(run.digest is None for run in extra)
+        say(f"mending MLflow's store: deleted {num_unfinished} half-filed and {len(extra) - num_unfinished} duplicate runs")
     return known
 
 

@@ -7,12 +7,15 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Thread
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
+from urllib.request import getproxies
 
 from workbench.errors import BadInput, UnmetPrerequisite, shortened
 from workbench.progress import progress
@@ -42,9 +45,14 @@ QUIET = {
 }
 
 
-_IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""A server that does not answer is given up after seconds: MLflow itself tries seven times for two minutes each."""
+_IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+"""A server that stops answering while runs are filed; a large artifact may take it long to store.
+
+MLflow itself tries seven times for two minutes each.
+"""
 _CONNECT_S = 3
+_ANSWER_S = 10
+"""Seconds that a server has for its first answer, over any number of tries."""
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Ports of addresses that name none."""
 _FOREIGN = ("mlflow", "sqlalchemy", "sqlite3", "alembic", "requests", "urllib3")
@@ -114,8 +122,10 @@ class Store:
             if self.is_local:
                 self._check_name()
                 return self._open_database()
-            self._check_server()
-            return _mlflow_client(self.uri)
+            self._check_address()
+            client = _mlflow_client(self.uri)
+            self._wait_for_answer(client)
+            return client
 
     def _open_database(self) -> Any:
         """MLflow's client of the local database. A database whose making was interrupted is made anew."""
@@ -123,9 +133,8 @@ class Store:
         if not self.is_made:
             self._database.unlink(missing_ok=True)
             self._unmade.touch()
-        # MLflow tries for minutes to open a file that can't be opened
-        with closing(sqlite3.connect(self._database)) as database:
-            database.execute("pragma schema_version")
+            shutil.rmtree(self._old, ignore_errors=True)
+        _check_database(self._database)
         client = _mlflow_client(self.uri)
         self._unmade.unlink(missing_ok=True)
         return client
@@ -133,6 +142,11 @@ class Store:
     @property
     def _database(self) -> Path:
         return self.folder / "mlflow.db"
+
+    @property
+    def _old(self) -> Path:
+        """The folder of a store that is being deleted; a killed process leaves it."""
+        return self.folder.with_name("mlflow.old")
 
     @property
     def _unmade(self) -> Path:
@@ -150,23 +164,43 @@ class Store:
         try:
             yield
         except Exception as error:
-            if type(error).__module__.partition(".")[0] not in _FOREIGN:
+            # a database's driver that is not installed is an ImportError
+            if type(error).__module__.partition(".")[0] not in _FOREIGN and not isinstance(error, ImportError):
                 raise
             reason = shortened(" ".join(str(error).split()) or type(error).__name__, 200)
             is_damaged = self.is_local and not any(word in reason for word in _PASSING)
             fix = "`workbench track rebuild` makes it anew from the result folders" if is_damaged else "mend this and try again"
             raise BadInput(f"MLflow's store {self.uri}: {reason}; {fix}") from None
 
-    def _check_server(self) -> None:
-        """Raises UnmetPrerequisite when nothing answers at the address, within seconds: MLflow would try for minutes."""
-        address = urlsplit(self.uri)
-        port = address.port or _PORTS.get(address.scheme.partition("+")[0])
-        if address.hostname and port:
+    def _check_address(self) -> None:
+        """Raises within seconds when nothing listens at the address or its database can't be opened; MLflow tries for minutes."""
+        scheme, _, path = self.uri.partition(":///")
+        if scheme.startswith("sqlite"):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            _check_database(Path(path))
+        elif address := _listener(self.uri):
             try:
                 with progress(f"connecting to {self.uri}"):
-                    socket.create_connection((address.hostname, port), timeout=_CONNECT_S).close()
+                    socket.create_connection(address, timeout=_CONNECT_S).close()
             except OSError as error:
                 raise UnmetPrerequisite(f"no server at {self.uri} ({error}): start it, or unset MLFLOW_TRACKING_URI") from None
+
+    def _wait_for_answer(self, client: Any) -> None:
+        """Raises UnmetPrerequisite when a server that accepts connections answers nothing for seconds.
+
+        The deadline is a thread's, since a server that sends its answer byte by byte keeps to every timeout of a socket.
+        Databases have none: MLflow may be making their tables.
+        """
+        if not self.uri.startswith(("http", "databricks")):
+            return
+        answer: Future[None] = Future()
+        Thread(target=_ask, args=(client, answer), daemon=True).start()
+        with progress(f"waiting for an answer of {self.uri}, s", _ANSWER_S) as advance:
+            for _ in range(_ANSWER_S):
+                with suppress(TimeoutError):
+                    return answer.result(1)
+                advance(1)
+        raise UnmetPrerequisite(f"{self.uri} has not answered in {_ANSWER_S} s: start it anew, or unset MLFLOW_TRACKING_URI")
 
     def _check_name(self) -> None:
         if odd := sorted(set(str(self.folder)) & set(_PARTS_OF_ADDRESSES)):
@@ -219,12 +253,38 @@ class Store:
             return
         if "mlflow" in sys.modules:
             raise RuntimeError("MLflow keeps its database open for the life of a process: clear the store in a fresh one")
-        old = self.folder.with_name("mlflow.old")
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(self._old, ignore_errors=True)
         # renamed first: a store of which a killed process has deleted a part would look whole
         with suppress(FileNotFoundError):
-            self.folder.rename(old)
-        shutil.rmtree(old, ignore_errors=True)
+            self.folder.rename(self._old)
+        shutil.rmtree(self._old, ignore_errors=True)
+
+
+def _check_database(path: Path) -> None:
+    """Raises sqlite3's error on a file that is no database or can't be opened: MLflow would try for minutes."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma schema_version")
+
+
+def _listener(uri: str) -> tuple[str, int] | None:
+    """Host and port that an address names; None when MLflow connects to another one, such as a proxy."""
+    try:
+        address = urlsplit(uri)
+        port = address.port or _PORTS.get(address.scheme.partition("+")[0])
+    except ValueError:
+        return None
+    is_proxied = address.scheme.startswith("http") and not {address.scheme, "all"}.isdisjoint(getproxies())
+    return (address.hostname, port) if address.hostname and port and not is_proxied else None
+
+
+def _ask(client: Any, answer: Future[None]) -> None:
+    """Ends `answer` with the end of a small request."""
+    try:
+        client.search_experiments(max_results=1)
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(None)
 
 
 def _mlflow_client(uri: str) -> Any:
