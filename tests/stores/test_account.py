@@ -1,3 +1,5 @@
+import re
+
 import mlx.core as mx
 import pytest
 
@@ -19,6 +21,11 @@ NAMES = [
     "mtp.fc_hidden.weight",
     "mtp.layers.0.self_attn.k_norm.weight",
 ]
+
+
+GAIN = re.compile(
+    r"(hc_norm|q_norm|k_norm|q_layernorm|k_layernorm|norm_key|norm_query|norm_conv|pre_fc_norm_embedding|pre_fc_norm_hidden)\.weight$"
+)
 
 
 def without(tensors, name):
@@ -93,6 +100,29 @@ def test_hash_integers_that_do_not_follow_from_the_configuration_are_refused(cha
 
     with Checkpoint(changed(other)) as source, pytest.raises(BadInput, match="layer_multipliers holds other integers"):
         check_account(source)
+
+
+@pytest.mark.parametrize("part", ["model.", "mtp."])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+def test_gains_to_which_1_was_added_are_refused(part, dtype, changed, tmp_path):
+    def add(tensors):
+        for name in tensors:
+            if name.startswith(part) and GAIN.search(name):
+                tensors[name] = (tensors[name] + 1).astype(dtype)
+
+    with pytest.raises(BadInput, match=rf"norms below {part[:-1]}\. have a mean of (0\.9|1\.?0?)\d*: 1 was added"):
+        pack(changed(add), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_convolutions_as_mlx_keeps_them_pack_to_the_same_bytes(make_checkpoint, changed, tmp_path):
+    def turn(tensors):
+        for name in [name for name in tensors if name.endswith("conv1d.weight")]:
+            tensors[name] = mx.contiguous(tensors[name].moveaxis(2, 1))
+
+    manifests = [pack(make_checkpoint("plain"), tmp_path / "one"), pack(changed(turn), tmp_path / "other")]
+    one, other = (manifest.files["resident.safetensors"].sha256 for manifest in manifests)
+    assert one == other
 
 
 def test_a_sound_checkpoint_of_half_precision_is_accepted(changed):

@@ -13,8 +13,11 @@ class CausalConv:
     """
 
     def __init__(self, weight: mx.array, name: str, dilation: int = 1) -> None:
-        """`weight [channels, 1, taps]`, as torch keeps it; `name` of the array in `SequenceState.arrays`."""
-        self._taps = mx.contiguous(weight.squeeze(1).T)
+        """`weight [channels, 1, taps]`, as torch keeps it, or `[channels, taps, 1]`, as MLX does: the same bytes.
+
+        `name`: of the array in `SequenceState.arrays`.
+        """
+        self._taps = mx.contiguous(weight.reshape(len(weight), -1).T)
         self._name = name
         self._dilation = dilation
 

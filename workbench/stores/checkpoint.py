@@ -98,7 +98,7 @@ class Checkpoint:
     @property
     def resident(self) -> dict[str, TensorInfo]:
         """Every tensor that is neither routed experts nor n-gram tables, sorted by name."""
-        return {name: self._info(name) for name in self._groups.resident}
+        return {name: _as_torch_has_it(name, self._info(name)) for name in self._groups.resident}
 
     @property
     def num_tensors(self) -> int:
@@ -251,6 +251,13 @@ class Checkpoint:
 
 
 _FLOATS = ("BF16", "F16", "F32")
+
+
+def _as_torch_has_it(name: str, info: TensorInfo) -> TensorInfo:
+    """MLX conversions keep a depthwise convolution as `[C, taps, 1]`, torch as `[C, 1, taps]`: the bytes are the same."""
+    if name.endswith("conv1d.weight") and len(info.shape) == 3 and info.shape[2] == 1:
+        return replace(info, shape=(info.shape[0], 1, info.shape[1]))
+    return info
 
 
 def _affine_parts(codec: Codec, width: int) -> tuple[tuple[str, str, int], ...]:
